@@ -11,6 +11,9 @@ mod counters;
 mod group;
 mod link;
 mod node;
+mod operations;
+mod preview;
+pub mod refusals;
 mod reply;
 mod request;
 mod sentences;
@@ -28,6 +31,11 @@ pub use link::{
     LinkList, LinkRecord, LinkReport, OptionStatus, SettingStatus, SocketStatus, TcpStatus,
 };
 pub use node::{ClientsStatus, NodeView, PeerSays, STATUS_SCHEMA, SharedView, TlsStatus};
+pub use operations::{ANSWER_SCHEMA, AnswerList, AnswerView, OPERATION_SCHEMA, OperationId, OperationView};
+pub use preview::{CONNECT_SCHEMA, ConnectPreview};
+pub use refusals::RefusalView;
 pub use reply::{RecordedBatch, Reply};
 pub use request::ApiRequest;
-pub use words::{ErrorCode, GroupState, LinkLimit, LinkState, Origin, Protection, Role};
+pub use words::{
+    ErrorCode, GroupState, LinkLimit, LinkState, OperationState, Origin, Protection, Retry, Role, Verdict,
+};

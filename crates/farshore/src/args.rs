@@ -2,6 +2,7 @@
 
 pub mod attach;
 pub mod checks;
+pub mod groups;
 pub mod line;
 pub mod pair;
 pub mod planner;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 pub use crate::log::LogForm;
+use groups::GroupsArgs;
 use reach::{DEFAULT_CONFIG, Reach, ReachAny, default_config};
 
 /// A remote mirror for block volumes.
@@ -65,28 +67,41 @@ pub enum CliCommand {
         after_help = "Example:\n  systemctl enable --now farshore-primary@db.service   (the unit runs: farshore follow db)\n\nThe target is farshore-primary@GROUP.target. 'farshore demote' stops it and waits for it, before this node stops being primary."
     )]
     Follow(FollowArgs),
+    /// Say what a sync would send, which way, and how long that takes; changes nothing
+    #[command(
+        after_help = "Examples:\n  farshore connect db --dry-run\n  farshore connect db --dry-run --json | jq .verdict\n\nNodes connect by themselves. Exits with 1 when nothing is sent before an operator has acted."
+    )]
+    Connect(ConnectArgs),
     /// Stop sending: only track what changes, until the next sync
-    #[command(after_help = "Examples:\n  farshore logging db\n  farshore logging db --on alpha")]
-    Logging(GroupArgs),
+    #[command(
+        after_help = "Examples:\n  farshore logging db\n  farshore logging db web --on alpha\n  farshore logging --all"
+    )]
+    Logging(LoggingArgs),
     /// Bring the secondary up to date
-    #[command(after_help = "Examples:\n  farshore sync db --wait\n  farshore sync db --full")]
+    #[command(
+        after_help = "Examples:\n  farshore sync db --wait\n  farshore sync db --full\n  farshore sync --all --json\n\nA full sync that is under way goes on: it does not begin anew."
+    )]
     Sync(SyncArgs),
-    /// Wait until a group is in a state
-    #[command(after_help = "Example:\n  farshore wait db --for replicating --timeout 10m")]
+    /// Wait until an operation has ended, or until groups are in a state
+    #[command(
+        override_usage = "farshore wait [OPTIONS] <OPERATION>...\n       farshore wait [OPTIONS] --for <STATE> <GROUP>...",
+        after_help = "Examples:\n  farshore wait alpha-5f3a9c1e07b2-12 --timeout 10m      (as 'sync' and --json name it)\n  farshore wait db --for replicating --timeout 10m\n\nWhat became of an operation counts, whatever state holds by then."
+    )]
     Wait(WaitArgs),
     /// Change settings of a running group; they outlive a restart
     #[command(
-        after_help = "Examples:\n  farshore set db mode=sync wait_limit=5s\n  farshore set db queue.memory=8MiB\n  farshore set db mode=default        (back to what the file says)\n\nKeys: mode, policy, hold, wait_limit, autosync, start_alone, queue.memory, queue.items."
+        override_usage = "farshore set [OPTIONS] <GROUP>... <KEY=VALUE>...",
+        after_help = "Examples:\n  farshore set db mode=sync wait_limit=5s\n  farshore set db web mode=async\n  farshore set db queue.memory=8MiB\n  farshore set db mode=default        (back to what the file says)\n\nKeys: mode, policy, hold, wait_limit, autosync, start_alone, queue.memory, queue.items."
     )]
     Set(SetArgs),
     /// Make this node the secondary of a group: its exports close
     #[command(
-        after_help = "Examples:\n  farshore demote db\n  farshore demote db --close-clients   (clients that are attached get errors)\n\nRefused while clients are attached; it lists them. What hangs on farshore-primary@GROUP.target is stopped first, and started again\nafter a refusal."
+        after_help = "Examples:\n  farshore demote db\n  farshore demote db --close-clients   (clients that are attached get errors)\n\nA node that is secondary already has nothing to do. Refused while clients are attached; it lists them.\nWhat hangs on farshore-primary@GROUP.target is stopped first, and started again after a refusal."
     )]
     Demote(DemoteArgs),
     /// Make this node the primary of a group: its exports open
     #[command(
-        after_help = "Examples:\n  farshore promote db\n  farshore promote db --on beta       (typed on alpha)\n  farshore promote db --force         (says what may be lost; the peer must be stopped)"
+        after_help = "Examples:\n  farshore promote db\n  farshore promote db --on beta       (typed on alpha)\n  farshore promote db --force         (says what may be lost; the peer must be stopped)\n\nA node that is primary already has nothing to do."
     )]
     Promote(PromoteArgs),
     /// Say what becomes of a group that is refused because a volume is on another device than before
@@ -160,9 +175,26 @@ pub struct LogArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-pub struct GroupArgs {
+pub struct ConnectArgs {
     /// The group
     pub group: String,
+    /// Only say what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+    /// One JSON object, schema farshore-connect/1 (docs/status-json.md)
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: ReachAny,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct LoggingArgs {
+    #[command(flatten)]
+    pub groups: GroupsArgs,
+    /// One JSON object, schema farshore-answer/1 (docs/status-json.md)
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub reach: ReachAny,
 }
@@ -243,61 +275,81 @@ pub struct EventsArgs {
 
 #[derive(Debug, ClapArgs)]
 pub struct SyncArgs {
-    /// The group
-    pub group: String,
+    #[command(flatten)]
+    pub groups: GroupsArgs,
     /// Send everything, not only what is dirty
     #[arg(long)]
     pub full: bool,
-    /// Wait until the group replicates; standard error shows how far it is
+    /// Wait until the groups replicate; standard error shows how far they are
     #[arg(long)]
     pub wait: bool,
+    /// One JSON object, schema farshore-answer/1 (docs/status-json.md)
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub reach: ReachAny,
 }
 
 #[derive(Debug, ClapArgs)]
 pub struct WaitArgs {
-    /// The group
-    pub group: String,
+    /// Operations, as answers name them; with --for, groups, '*' for all of the node
+    #[arg(value_name = "OPERATION|GROUP", required_unless_present = "all")]
+    pub targets: Vec<String>,
+    /// All groups of the node, with --for
+    #[arg(long, conflicts_with = "targets", requires = "state")]
+    pub all: bool,
     /// The state to wait for: logging, queuing, syncing, catching-up, replicating, holding, paused, failed
     #[arg(long = "for", value_name = "STATE")]
-    pub state: String,
+    pub state: Option<String>,
     /// Give up after this time, such as 10m [default: never]
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
+    /// One JSON object, schema farshore-answer/1 (docs/status-json.md)
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub reach: ReachAny,
 }
 
 #[derive(Debug, ClapArgs)]
 pub struct SetArgs {
-    /// The group
-    pub group: String,
-    /// Settings to change; the value "default" goes back to the configuration file
-    #[arg(value_name = "KEY=VALUE", required = true)]
-    pub settings: Vec<String>,
+    /// The groups, '*' for all of the node; then settings to change: the value "default" goes back to the configuration file
+    #[arg(value_name = "GROUP|KEY=VALUE", required = true)]
+    pub words: Vec<String>,
+    /// All groups of the node
+    #[arg(long)]
+    pub all: bool,
+    /// One JSON object, schema farshore-answer/1 (docs/status-json.md)
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub reach: ReachAny,
 }
 
 #[derive(Debug, ClapArgs)]
 pub struct DemoteArgs {
-    /// The group
-    pub group: String,
+    #[command(flatten)]
+    pub groups: GroupsArgs,
     /// Cut off the clients that are attached: what they have not flushed is lost to them
     #[arg(long)]
     pub close_clients: bool,
+    /// One JSON object, schema farshore-answer/1 (docs/status-json.md)
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub reach: ReachAny,
 }
 
 #[derive(Debug, ClapArgs)]
 pub struct PromoteArgs {
-    /// The group
-    pub group: String,
+    #[command(flatten)]
+    pub groups: GroupsArgs,
     /// Promote although the peer may have acknowledged writes this node never saw
     #[arg(long)]
     pub force: bool,
+    /// One JSON object, schema farshore-answer/1 (docs/status-json.md)
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub reach: ReachAny,
 }
@@ -366,7 +418,7 @@ pub enum LinkCommand {
     Show(LinkShowArgs),
     /// Change how this node's connections are tuned; they connect again, without a resync unless the policy acts meanwhile
     #[command(
-        after_help = "Examples:\n  farshore link set buffers=4MiB congestion=bbr\n  farshore link set pacing=93Mbit/s\n  farshore link set compression=auto       (at once, without connecting again)\n  farshore link set rate=50Mbit/s          (at once as well; rate=unlimited)\n  farshore link set buffers=default        (back to what the file says)\n\nKeys: buffers, congestion, unsent, user_timeout, keepalive, max_rto, min_rto, pacing, compression, rate."
+        after_help = "Examples:\n  farshore link set buffers=4MiB congestion=bbr\n  farshore link set pacing=93Mbit/s\n  farshore link set compression=auto       (at once, without connecting again)\n  farshore link set rate=50Mbit/s          (at once as well; rate=unlimited)\n  farshore link set buffers=default        (back to what the file says)\n\nKeys: buffers, congestion, unsent, user_timeout, keepalive, max_rto, min_rto, pacing, compression, rate. The kernel knows max_rto and min_rto from Linux 6.15 on."
     )]
     Set(LinkSetArgs),
     /// Throughput and round trip of the last weeks, minute by minute or in longer stretches

@@ -1,11 +1,13 @@
 //! The commands, one file each: typed arguments in, an exit code out.
 
 mod accept_device;
+mod answers;
 mod attach;
 mod calc;
 mod cert;
 mod clients;
 mod config;
+mod connect;
 mod demote;
 mod disk;
 mod doctor;
@@ -91,6 +93,7 @@ fn run(command: CliCommand) -> CommandOutcome {
         CliCommand::Clients(args) => clients::run(&args),
         CliCommand::Events(args) => events::run(&args),
         CliCommand::Follow(args) => follow::run(&args),
+        CliCommand::Connect(args) => connect::run(&args),
         CliCommand::Logging(args) => logging::run(&args),
         CliCommand::Sync(args) => sync::run(&args),
         CliCommand::Wait(args) => wait::run(&args),

@@ -5,6 +5,7 @@
 
 mod answer;
 mod attached;
+mod demotions;
 mod device_record;
 pub mod devices;
 mod difference;
@@ -15,14 +16,17 @@ mod history_room;
 mod link_view;
 pub mod names;
 mod open;
+mod operations;
 mod patience;
 mod peer_desk;
+mod preview;
 mod promises;
 mod reader_room;
 mod reconnect;
 mod recorder;
 mod recording;
 pub(crate) mod renewal;
+mod role_changes;
 pub mod seals;
 mod service;
 mod state_files;

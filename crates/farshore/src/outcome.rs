@@ -7,8 +7,10 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use crate::api::{ErrorCode, OperationState, RefusalView};
+
 /// How a command ends; the numbers are the contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Exit {
     Done = 0,
@@ -23,18 +25,50 @@ pub enum Exit {
 pub struct CommandFailure {
     pub exit: Exit,
     pub message: String,
+    /// The same for programs, where it is no mere failure.
+    pub cause: Option<Box<FailureCause>>,
+}
+
+/// Why a command did not do its work, as a code, and what is known of that work.
+#[derive(Debug)]
+pub struct FailureCause {
+    pub refusal: RefusalView,
+    pub state: OperationState,
 }
 
 impl CommandFailure {
     pub fn usage(message: impl Into<String>) -> Self {
-        Self { exit: Exit::Usage, message: message.into() }
+        Self { exit: Exit::Usage, message: message.into(), cause: None }
+    }
+
+    /// What is known of its work follows from the code.
+    pub fn because(self, refusal: impl Into<RefusalView>) -> Self {
+        let refusal = refusal.into();
+        let state = refusal.outcome(&ErrorCode::Failed);
+        self.ended(refusal, state)
+    }
+
+    pub fn ended(self, refusal: RefusalView, state: OperationState) -> Self {
+        Self { cause: Some(Box::new(FailureCause { refusal, state })), ..self }
+    }
+
+    /// A daemon's answer that it was not done.
+    pub fn refused(message: String, code: &ErrorCode, refusal: Option<Box<RefusalView>>) -> Self {
+        let refusal = refusal.map_or_else(|| RefusalView::of(code), |refusal| *refusal);
+        let state = refusal.outcome(code);
+        Self::from(message).ended(refusal, state)
+    }
+
+    /// Its code, if it has one.
+    pub fn code(&self) -> Option<&str> {
+        self.cause.as_ref().map(|cause| cause.refusal.code.as_str())
     }
 }
 
 /// Whatever reports itself in a sentence is a failed command.
 impl<E: Display> From<E> for CommandFailure {
     fn from(error: E) -> Self {
-        Self { exit: Exit::Failed, message: format!("{error:#}") }
+        Self { exit: Exit::Failed, message: format!("{error:#}"), cause: None }
     }
 }
 

@@ -237,7 +237,7 @@ fn peer_lines(group: &GroupView, peer: &PeerStatusView, line: &mut impl FnMut(&s
         line("Behind", &copy_behind(peer));
     }
     let point = match &peer.recovery_point {
-        Some(point) => format!("{} (primary's clock), sequence {}", point.time, point.sequence),
+        Some(point) => format!("{} (primary's clock), sequence {}", time_words(point.time.as_deref()), point.sequence),
         None => "no consistent point now".to_owned(),
     };
     line("Copy is at", &point);
@@ -276,9 +276,16 @@ fn copy_behind(peer: &PeerStatusView) -> String {
 
 fn promotable_words(group: &GroupView) -> String {
     match &group.promotable {
-        Some(point) => format!("the image at {} (primary's clock), sequence {}", point.time, point.sequence),
+        Some(point) => {
+            let time = time_words(point.time.as_deref());
+            format!("the image at {time} (primary's clock), sequence {}", point.sequence)
+        }
         None => "no consistent image now".to_owned(),
     }
+}
+
+fn time_words(time: Option<&str>) -> &str {
+    time.unwrap_or("an unknown time")
 }
 
 fn mark_line(mark: &MarkStatus) -> String {
@@ -289,7 +296,8 @@ fn mark_line(mark: &MarkStatus) -> String {
         show_size(mark.limit_bytes)
     );
     let error = mark.error.as_ref().map(|error| format!("; {error}")).unwrap_or_default();
-    format!("{}: the image at {}, sequence {}; {space}{error}", mark.name, mark.time, mark.sequence)
+    let time = time_words(mark.time.as_deref());
+    format!("{}: the image at {time}, sequence {}; {space}{error}", mark.name, mark.sequence)
 }
 
 /// What `mark list` prints.

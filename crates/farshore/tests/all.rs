@@ -1,6 +1,7 @@
 //! All integration tests of this crate as one program: one to be linked.
 
 mod across_connections;
+mod answers;
 mod attach_claim;
 mod attach_proxy;
 mod bad_bytes;
@@ -39,6 +40,7 @@ mod matrix;
 mod metrics;
 mod modes;
 mod one_group_fails;
+mod operations;
 mod other_devices;
 mod owners;
 mod pages;

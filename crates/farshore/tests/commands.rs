@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use farshore::api::*;
 use farshore::events::{EventPage, EventRecord};
+use serde_json::json;
 
-fn farshore(arguments: &[&str]) -> Output {
+pub fn farshore(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_farshore"))
         .args(arguments)
         .env_remove("FARSHORE_CONFIG")
@@ -36,13 +37,13 @@ fn expect(output: &Output, code: i32, part: &str) {
 }
 
 /// Answers each request by the next reply of its script, the last one for ever; keeps what was asked.
-struct Puppet {
+pub struct Puppet {
     dir: tempfile::TempDir,
     asked: Arc<Mutex<Vec<ApiRequest>>>,
 }
 
 impl Puppet {
-    fn start(script: Vec<Reply>) -> Self {
+    pub fn start(script: Vec<Reply>) -> Self {
         let dir = tempfile::tempdir().expect("dir");
         let socket = dir.path().join("control.sock");
         let asked: Arc<Mutex<Vec<ApiRequest>>> = Arc::default();
@@ -71,19 +72,20 @@ impl Puppet {
         self.dir.path().join("control.sock")
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub fn run(&self, arguments: &[&str]) -> Output {
         let socket = self.socket();
         farshore(&[arguments, &["--socket", socket.to_str().expect("text")]].concat())
     }
 
-    fn asked(&self) -> Vec<ApiRequest> {
+    pub fn asked(&self) -> Vec<ApiRequest> {
         self.asked.lock().expect("no panic").clone()
     }
 }
 
-fn group(state: GroupState) -> GroupView {
+pub fn group(state: GroupState) -> GroupView {
     GroupView {
         starting: false,
+        promoting: false,
         generation: "2-5392cef6".to_owned(),
         term: "0".to_owned(),
         name: "db".into(),
@@ -108,7 +110,7 @@ fn group(state: GroupState) -> GroupView {
     }
 }
 
-fn status(group: GroupView) -> Reply {
+pub fn status(group: GroupView) -> Reply {
     Reply::Status(Box::new(NodeView {
         peer_says: Vec::new(),
         schema: STATUS_SCHEMA.into(),
@@ -210,8 +212,7 @@ fn status_exits_with_1_when_a_group_needs_an_operator() {
 #[test]
 fn a_warning_that_is_the_answer_is_shown_once() {
     let text = "promoted by force; 12 writes may be lost";
-    let puppet =
-        Puppet::start(vec![Reply::Ok { message: format!("db: {text}"), warnings: vec![text.into()], done_on: None }]);
+    let puppet = Puppet::start(vec![Reply::done(format!("db: {text}"), vec![text.into()])]);
     let output = puppet.run(&["promote", "db", "--force"]);
     expect(&output, 1, text);
     assert_eq!((said(&output), stderr_of(&output)), (format!("db: {text}\n"), String::new()));
@@ -230,7 +231,7 @@ fn no_control_character_of_an_answer_reaches_the_terminal() {
     let (schema, node, peer) = ("s".to_owned(), "alpha".to_owned(), "be\u{9b}ta".to_owned());
     let history = LinkHistory { schema, node, peer, records: Vec::new(), warnings: Vec::new() };
     let puppet = Puppet::start(vec![
-        Reply::Ok { message: evil.into(), warnings: vec!["mind\u{1b}[2J".into()], done_on: None },
+        Reply::done(evil, vec!["mind\u{1b}[2J".into()]),
         Reply::error(ErrorCode::Refused, evil),
         named("al\u{1b}pha"),
         named("al\u{9b}pha\u{7f}"),
@@ -355,8 +356,7 @@ fn a_variable_is_not_shown_as_required() {
 
 #[test]
 fn commands_report_success_warning_and_refusal() {
-    let warned =
-        Reply::Ok { message: "db: promoted".into(), warnings: vec!["12 writes may be lost".into()], done_on: None };
+    let warned = Reply::done("db: promoted", vec!["12 writes may be lost".into()]);
     let refused = Reply::error(ErrorCode::Refused, "beta may still be primary; stop it, or use --force");
     let puppet = Puppet::start(vec![
         Reply::ok("db: logging"),
@@ -380,6 +380,126 @@ fn commands_report_success_warning_and_refusal() {
     assert_eq!(asked[3], ApiRequest::Demote { group: "db".into(), close_clients: true });
     assert_eq!(asked[4], ApiRequest::Set { group: "db".into(), settings: settings.into() });
     assert_eq!(asked[6], ApiRequest::Sync { group: "db".into(), full: true });
+}
+
+pub fn parsed(output: &Output) -> serde_json::Value {
+    serde_json::from_str(&said(output)).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// What an orchestrator types again because it does not know whether it was heard.
+#[test]
+fn what_is_so_already_is_a_success() {
+    let puppet = Puppet::start(vec![Reply::unchanged("db: already primary; nothing to do")]);
+    let output = puppet.run(&["promote", "db"]);
+    expect(&output, 0, "db: already primary; nothing to do");
+    assert_eq!(stderr_of(&output), "");
+    let answer = parsed(&puppet.run(&["promote", "db", "--json"]));
+    assert_eq!((&answer["schema"], &answer["exit"]), (&json!("farshore-answer/1"), &json!(0)), "{answer}");
+    assert_eq!(answer["answers"][0]["result"], "unchanged", "{answer}");
+}
+
+/// One refusal keeps no other group from its order, and is the exit code.
+#[test]
+fn a_command_for_several_groups_asks_for_each() {
+    let refused = Reply::refused(engine::RefusalCode::PeerAway, "web: the peer is not connected");
+    let script = vec![Reply::ok("db: logging"), refused.clone(), Reply::done("mail: logging", vec!["mind".into()])];
+    let puppet = Puppet::start(script.clone());
+    let output = puppet.run(&["logging", "db", "web", "mail"]);
+    expect(&output, 2, "farshore: web: the peer is not connected");
+    assert_eq!(said(&output), "db: logging\nmail: logging\n");
+    let groups: Vec<_> = puppet.asked().into_iter().map(|request| format!("{request:?}")).collect();
+    assert_eq!(groups, ["db", "web", "mail"].map(|group| format!("Logging {{ group: {group:?} }}")));
+
+    let answer = parsed(&Puppet::start(script).run(&["logging", "db", "web", "mail", "--json"]));
+    let results = [0, 1, 2].map(|at| answer["answers"][at]["result"].as_str().expect("a word").to_owned());
+    assert_eq!(results, ["done", "refused", "done"], "{answer}");
+    let refusal = json!({ "code": "peer-away", "retry": "later" });
+    assert_eq!((&answer["answers"][1]["refusal"], &answer["exit"]), (&refusal, &json!(2)), "{answer}");
+    assert_eq!(answer["answers"][2]["warnings"], json!(["mind"]));
+}
+
+#[test]
+fn all_groups_are_those_of_the_node_that_is_asked() {
+    let Reply::Status(mut all) = status(group(GroupState::Replicating)) else { panic!("it is one") };
+    all.groups.push(GroupView { name: "web".into(), ..group(GroupState::Logging) });
+    let script = vec![Reply::Status(all), Reply::ok("done")];
+    for words in [&["promote", "--all"][..], &["promote", "*"], &["set", "--all", "mode=sync"], &["sync", "*"]] {
+        let puppet = Puppet::start(script.clone());
+        expect(&puppet.run(words), 0, "done");
+        let asked = puppet.asked();
+        assert_eq!(asked[0], ApiRequest::Status { group: None }, "{words:?}");
+        let names: Vec<_> = asked[1..].iter().map(|request| format!("{request:?}")).collect();
+        assert!(names.len() == 2 && names[0].contains("\"db\"") && names[1].contains("\"web\""), "{names:?}");
+    }
+}
+
+#[test]
+fn a_script_is_told_what_kind_of_refusal_it_met() {
+    let none = tempfile::tempdir().expect("dir");
+    let socket = none.path().join("control.sock");
+    let output = farshore(&["demote", "db", "--json", "--socket", socket.to_str().expect("text")]);
+    let answer = parsed(&output);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(answer["answers"][0]["refusal"]["code"], "no-answer", "{answer}");
+    // A daemon of before has no codes.
+    let old = Puppet::start(vec![Reply::error(ErrorCode::UnknownGroup, "no group \"db\"")]);
+    let answer = parsed(&old.run(&["sync", "db", "--json"]));
+    let refusal = json!({ "code": "unknown-group", "retry": "never" });
+    assert_eq!(answer["answers"][0]["refusal"], refusal, "{answer}");
+}
+
+pub fn operation(state: OperationState, message: &str) -> Reply {
+    Reply::Operation(Box::new(OperationView {
+        schema: OPERATION_SCHEMA.into(),
+        node: "alpha".into(),
+        id: "alpha-0f-7".into(),
+        verb: "sync".into(),
+        group: None,
+        begun_unix_ms: 5,
+        state,
+        message: Some(message.into()),
+        warnings: Vec::new(),
+        refusal: None,
+    }))
+}
+
+#[test]
+fn wait_ends_with_the_operation() {
+    let running = operation(OperationState::Running, "db: sync began");
+    let puppet = Puppet::start(vec![running.clone(), operation(OperationState::Done, "db: the copy is up to date")]);
+    expect(&puppet.run(&["wait", "alpha-0f-7", "--timeout", "60s"]), 0, "db: the copy is up to date");
+    // The node stands in the name.
+    let look = ApiRequest::Operation { id: "alpha-0f-7".into() };
+    assert_eq!(puppet.asked()[0], ApiRequest::On { node: "alpha".into(), order: Box::new(look) });
+    let stopped = Puppet::start(vec![operation(OperationState::Stopped, "db: the sync was stopped")]);
+    expect(&stopped.run(&["wait", "alpha-0f-7"]), 2, "farshore: db: the sync was stopped");
+    let late = Puppet::start(vec![running]).run(&["wait", "alpha-0f-7", "--timeout", "10ms", "--json"]);
+    assert_eq!(late.status.code(), Some(2));
+    let answer = &parsed(&late)["answers"][0];
+    let refusal = json!({ "code": "time-is-up", "retry": "later" });
+    assert_eq!((&answer["result"], &answer["refusal"]), (&json!("running"), &refusal), "{answer}");
+    let unknown = Reply::refused(refusals::DeskRefusal::UnknownOperation, "operation alpha-0f-7: none of this name");
+    let answer = &parsed(&Puppet::start(vec![unknown]).run(&["wait", "alpha-0f-7", "--json"]))["answers"][0];
+    assert_eq!(answer["refusal"]["code"], "unknown-operation", "{answer}");
+}
+
+/// Its daemon was restarted meanwhile: what was answered before is in the log of events.
+#[test]
+fn wait_finds_the_answer_that_a_daemon_of_before_gave() {
+    let why = "it was begun before the daemon was restarted";
+    let cut_off = Reply::refused(refusals::DeskRefusal::OperationCutOff, why);
+    let page = |operation: &str| {
+        let Reply::Events(mut page) = events("alpha", 1..=2, false) else { panic!("they are") };
+        let told = [("operation", operation), ("command", "promote"), ("result", "done"), ("answer", "db: so")];
+        for (field, value) in told {
+            page.events[1].fields.insert(field.into(), value.into());
+        }
+        Reply::Events(page)
+    };
+    let puppet = Puppet::start(vec![cut_off.clone(), page("alpha-0f-7")]);
+    expect(&puppet.run(&["wait", "alpha-0f-7"]), 0, "db: so");
+    let puppet = Puppet::start(vec![cut_off, page("alpha-0f-8")]);
+    expect(&puppet.run(&["wait", "alpha-0f-7"]), 2, why);
 }
 
 #[test]
@@ -457,6 +577,27 @@ fn sync_wait_follows_the_sync_to_its_end() {
     let refused = Puppet::start(vec![Reply::error(ErrorCode::Refused, "db is a secondary here")]);
     expect(&refused.run(&["sync", "db", "--wait"]), 2, "db is a secondary here");
     assert_eq!(refused.asked().len(), 1);
+}
+
+/// That the group replicated was taken for the end of a sync that had not begun.
+#[test]
+fn sync_wait_asks_for_the_operation_where_that_has_a_name() {
+    let mut begun = Reply::ok("db: sync began");
+    begun.name_operation("alpha-0f-7");
+    let running = operation(OperationState::Running, "db: sync began");
+    let in_step = status(group(GroupState::Replicating));
+    let ended = |state, message| {
+        let script = vec![begun.clone(), running.clone(), in_step.clone(), operation(state, message)];
+        let puppet = Puppet::start(script);
+        (puppet.run(&["sync", "db", "--wait"]), puppet.asked())
+    };
+    let (done, asked) = ended(OperationState::Done, "db: the copy is up to date");
+    expect(&done, 0, "db: the copy is up to date, after ");
+    let id = || "alpha-0f-7".to_owned();
+    let look = ApiRequest::Status { group: Some("db".into()) };
+    assert_eq!(asked[1..], [ApiRequest::Operation { id: id() }, look, ApiRequest::Operation { id: id() }]);
+    let (stopped, _) = ended(OperationState::Stopped, "db: the sync was stopped: beta is away");
+    expect(&stopped, 2, "farshore: db: the sync was stopped: beta is away");
 }
 
 /// A sync that waits behind those of other groups, at each of these places in turn, then goes and ends.

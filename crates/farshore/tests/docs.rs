@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::CommandFactory;
-use farshore::api::{ErrorCode, GroupState, LinkLimit, LinkState, Protection};
+use farshore::api::{ErrorCode, GroupState, LinkLimit, LinkState, OperationState, Protection, Retry, Verdict};
 use farshore::args::Args;
 use host::link::history::{self, MinuteRecord, RECORD_BYTES};
 use settings::{GroupKey, LinkKey};
@@ -87,7 +87,12 @@ fn every_command_and_every_option_is_described() {
     let text = manual("cli.md");
     for command in root.get_subcommands().filter(|command| command.get_name() != "config") {
         mentions("cli.md", [command.get_name()]);
-        let row = text.lines().find(|line| line.starts_with(&format!("| `{}", command.get_name()))).expect("a row");
+        let begins = |line: &&str| {
+            let rest = line.strip_prefix("| `").and_then(|line| line.strip_prefix(command.get_name()));
+            // A refusal may have a name that begins so.
+            rest.is_some_and(|rest| rest.starts_with([' ', '`']))
+        };
+        let row = text.lines().find(begins).expect("a row");
         for option in command.get_arguments().filter_map(|argument| argument.get_long()) {
             let common = ["config", "node", "socket", "help"].contains(&option);
             assert!(common || row.contains(&format!("--{option}")), "{}: --{option}", command.get_name());
@@ -114,7 +119,27 @@ fn every_command_and_every_option_is_described() {
 fn every_word_of_the_status_is_described() {
     let words = [GroupState::WORDS, Protection::WORDS, LinkState::WORDS, LinkLimit::WORDS].concat();
     mentions("status-json.md", words);
+    mentions("status-json.md", [OperationState::WORDS, Retry::WORDS, Verdict::WORDS].concat());
     mentions("link.md", LinkLimit::WORDS.iter().chain(LinkState::WORDS).copied());
+}
+
+/// docs/cli.md has the program's table of refusals. `BLESS=1` writes it anew.
+#[test]
+fn the_table_of_refusals_is_the_programs() {
+    let mut page = manual("cli.md");
+    let before = page.clone();
+    let from = page.find("| Refusal | Again |").expect("the table");
+    let to = from + page[from..].find("\n\n").map_or(page.len() - from, |end| end + 1);
+    page.replace_range(from..to, &farshore::api::refusals::manual());
+    if std::env::var_os("BLESS").is_some() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+        std::fs::write(file, page).expect("docs/cli.md is written");
+    } else {
+        assert!(
+            page == before,
+            "docs/cli.md differs: run BLESS=1 cargo test -p farshore --test all the_table_of_refusals"
+        );
+    }
 }
 
 /// The number at the head of the page and in the frame's table is the one on the wire.

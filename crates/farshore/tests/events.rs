@@ -92,8 +92,10 @@ fn the_page_of_events_has_the_programs_tables() {
 fn commands_are_recorded_with_who_gave_them() {
     let pair = Pair::replicating(&PairPlan::DEFAULT);
     pair.done(Side::Near, &["set", GROUP, "mode=sync", "policy=hold"]);
-    let (code, _) = pair.output_of(Side::Near, &["promote", GROUP]);
-    assert_eq!(code, 2, "it is primary already");
+    let (code, said) = pair.output_of(Side::Near, &["promote", GROUP]);
+    assert!(code == 0 && said.contains("already primary; nothing to do"), "{said}");
+    let (code, said) = pair.output_of(Side::Near, &["mark", "drop", GROUP, "before-sync-1", "--on", "near"]);
+    assert_eq!(code, 2, "a primary keeps none: {said}");
     let all = events(&pair, Side::Near, &[]);
     numbers_go_on(&all);
     assert!(all.iter().all(|event| event["schema"] == "farshore-event/1" && event["node"] == "near"));
@@ -105,7 +107,10 @@ fn commands_are_recorded_with_who_gave_them() {
     );
     assert_eq!(set["uid"], rustix::process::geteuid().as_raw(), "{set}");
     assert!(set["pid"].as_u64().is_some_and(|pid| pid > 1) && set["program"] == "farshore", "{set}");
-    let refused = commands.iter().find(|event| event["command"] == "promote").expect("refused ones too");
+    let repeated = commands.iter().find(|event| event["command"] == "promote").expect("also where nothing changes");
+    assert_eq!(repeated["result"], "unchanged", "{repeated}");
+    assert!(repeated["operation"].as_str().is_some_and(|id| id.starts_with("near-")), "{repeated}");
+    let refused = commands.iter().find(|event| event["command"] == "mark drop").expect("refused ones too");
     assert_eq!(refused["result"], "refused", "{refused}");
     let mode =
         of_kind(&all, "mode").into_iter().find(|event| event["to"] == "sync").expect("what was set has an event");

@@ -127,9 +127,16 @@ fn a_target_is_up_while_this_node_is_primary() {
 
     // What is no group of this daemon, or not this node's role, stops nothing.
     let before = systemctl.asked();
-    for words in [&["demote", "*"][..], &["demote", "no-such"], &["demote", GROUP, "--on", Side::Far.name()]] {
+    let far = Side::Far.name();
+    for (words, code) in [
+        (&["demote", "g*"][..], 3),
+        (&["demote", GROUP, "g*"], 3),
+        (&["demote", "no-such"], 2),
+        (&["demote", GROUP, "--on", far], 0),
+        (&["demote", "--all", "--on", far], 0),
+    ] {
         let refused = systemctl.lead(pair.command(Side::Near, words)).output().expect("it runs");
-        assert_ne!(refused.status.code(), Some(0), "{words:?}");
+        assert_eq!(refused.status.code(), Some(code), "{words:?}");
         assert_eq!(systemctl.asked(), before, "{words:?}: {}", String::from_utf8_lossy(&refused.stderr));
     }
     let no_name = systemctl.lead(pair.command(Side::Near, &["follow", "*"])).output().expect("it ends");

@@ -35,7 +35,7 @@ fn peer() -> PeerStatusView {
         heard_lag_seconds: None,
         settings: None,
         dirty_bytes: 0,
-        recovery_point: Some(RecoveryPoint { sequence: 81_204, time: "2026-11-21T03:12:41.123Z".into() }),
+        recovery_point: Some(RecoveryPoint { sequence: 81_204, time: Some("2026-11-21T03:12:41.123Z".into()) }),
     }
 }
 
@@ -43,6 +43,7 @@ fn group(name: &str) -> GroupView {
     let setting = |value: &str, origin| SettingStatus { value: value.into(), origin };
     GroupView {
         starting: false,
+        promoting: false,
         generation: "2-5392cef6".to_owned(),
         term: "0".to_owned(),
         name: name.into(),
@@ -189,7 +190,7 @@ fn a_secondary_that_lost_its_primary() {
         heard_lag_seconds: Some(3.2),
         ..peer()
     };
-    db.promotable = Some(RecoveryPoint { sequence: 81_304, time: "2026-11-21T03:12:42.123Z".into() });
+    db.promotable = Some(RecoveryPoint { sequence: 81_304, time: Some("2026-11-21T03:12:42.123Z".into()) });
     check(
         &status(vec![db]),
         "\
@@ -210,6 +211,19 @@ db  secondary, mode async, logging
   log     1 GiB   0 B    1        /dev/mapper/vg-log
 ",
     );
+}
+
+/// An old primary that had given no write a time would go back to 1970.
+#[test]
+fn an_image_without_a_time_is_shown_without_one() {
+    let mut db = group("db");
+    db.role = Role::Secondary;
+    db.promotable = Some(RecoveryPoint { sequence: 17, time: None });
+    let text = serde_json::to_string(&db).expect("serialises");
+    assert!(text.contains(r#""promotable":{"sequence":17,"time":null}"#), "{text}");
+    let shown = show::status(&status(vec![db]), &Paint::plain());
+    let line = "\n  Promotable  the image at an unknown time (primary's clock), sequence 17\n";
+    assert!(shown.contains(line), "{shown}");
 }
 
 #[test]
@@ -374,7 +388,7 @@ fn json_keys_are_the_contract() {
         concat!(
             r#"{"schema":"farshore-status/1","cluster":"demo","node":"alpha","version":"0.1.0","uptime_s":7600.0,"warnings":[],"#,
             r#""tls":null,"shared":{"memory_bytes":5,"memory_limit_bytes":6,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"clients":null,"lost_log_lines":0,"links":[],"groups":["#,
-            r#"{"name":"db","role":"primary","starting":false,"generation":"2-5392cef6","term":"0","mode":"async","state":"replicating","protection":"queued","reason":null,"#,
+            r#"{"name":"db","role":"primary","starting":false,"promoting":false,"generation":"2-5392cef6","term":"0","mode":"async","state":"replicating","protection":"queued","reason":null,"#,
             r#""volumes":[{"name":"data","size_bytes":10737418240,"device_bytes":10737418240,"device":"/dev/sdb","dirty_bytes":0,"direct":true,"clients":1,"error":null}],"#,
             r#""queue":{"bytes":1572864,"items":46,"bytes_hwm":12582912,"items_hwm":390,"limit_bytes":67108864,"limit_items":4194304,"blocked_ms":0,"waiting_writers":0,"held_up_ms":null},"#,
             r#""memory_bytes":0,"journal":null,"peers":[{"node":"beta","link":"connected","link_since_s":7500.0,"link_reason":null,"lag_bytes":1572864,"lag_seconds":0.42,"heard_s":null,"heard_lag_bytes":null,"heard_lag_seconds":null,"settings":null,"#,

@@ -44,8 +44,8 @@ event_kinds! {
     DaemonStopped = "daemon-stopped", "The daemon stopped as it was told to.", ["clean"];
     Command = "command",
         "Somebody gave the daemon a command that changes something; whether the daemon did it is `result`.",
-        ["command", "arguments", "result", "answer", "took_ms", "from_node", "to_node", "user", "uid", "pid", "program", "login",
-            "sudo_user"];
+        ["command", "arguments", "operation", "result", "answer", "warnings", "refusal", "retry", "took_ms", "from_node", "to_node", "user",
+            "uid", "pid", "program", "login", "sudo_user"];
     GroupStarted = "group-started", "What is recorded of the group was read; the group takes part from here on.",
         ["role", "generation", "clean"];
     State = "state", "The group went to another state.", ["from", "to", "reason"];
@@ -98,12 +98,16 @@ pub const FIELDS: &[(&str, &str)] = &[
     ),
     ("command", "`logging`, `sync`, `set`, `link set`, `demote`, `promote` or `mark drop`"),
     ("arguments", "what was given with the command, as text"),
+    ("operation", "name of the operation that it became on this node, for `farshore wait`"),
     (
         "result",
-        "`done`, `warning`, `refused` or `failed`; `unknown`: the daemon ended or broke down before the answer was here, or another node was \
-         told to do it and its answer is lost; `not-reached`: another node was to do it, and nothing was done",
+        "`done`, `warning`, `unchanged` (its goal was reached before), `refused` or `failed`; `unknown`: the daemon ended or broke down \
+         before the answer was here, or another node was told to do it and its answer is lost; `not-reached`: another node was to do it, and nothing was done",
     ),
-    ("answer", "what the daemon answered"),
+    ("answer", "what the daemon answered, with its warnings"),
+    ("warnings", "the first four warnings of the answer, a list; one that was `unchanged` may have some too"),
+    ("refusal", "why the command was not done, a code of the [table of refusals](cli.md#answers-as-json)"),
+    ("retry", "`later` or `never`: whether the same command may be done another time"),
     ("took_ms", "from the question to the answer, milliseconds"),
     ("user", "user name of the program that asked, from `/etc/passwd`"),
     ("uid", "its user id, by the kernel's word"),

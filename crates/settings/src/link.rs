@@ -72,7 +72,7 @@ keyed! {
         /// Silence after which a peer counts as unreachable.
         "timeout" => timeout: Duration = duration(limits::LINK_TIMEOUT);
             "silence after which the peer counts as unreachable",
-            "silence after which the peer counts as unreachable. Shorter notices an outage sooner and cuts the link over a hiccup";
+            "silence after which the peer counts as unreachable; also how long a sync may stand still, if more than 60 s. Shorter notices an outage sooner and cuts the link over a hiccup";
     }
 }
 

@@ -21,6 +21,9 @@ pub struct GroupView {
     /// true: what is recorded of the group is not known yet, nor is its role
     #[serde(default)]
     pub starting: bool,
+    /// true: this node is being promoted, and its export is not open yet; until that ends, the role says nothing
+    #[serde(default)]
+    pub promoting: bool,
     /// of the group's history here: number and tag; empty from an older daemon
     #[serde(default)]
     pub generation: String,
@@ -78,6 +81,11 @@ impl GroupView {
     pub fn is_closed(&self) -> bool {
         let is_primary = self.role == Role::Primary && !self.starting && self.state != GroupState::Failed;
         is_primary && self.protection == Protection::None
+    }
+
+    /// A promotion that is under way has not ended here. One of a primary that serves has, or was ordered once more.
+    pub fn awaits_promotion(&self) -> bool {
+        self.role == Role::Secondary || self.is_closed()
     }
 }
 
@@ -197,8 +205,9 @@ pub struct PeerStatusView {
 pub struct RecoveryPoint {
     /// position in the write order
     pub sequence: u64,
-    /// RFC 3339, the primary's clock
-    pub time: String,
+    /// RFC 3339, the primary's clock; `null`: no time is known
+    #[serde(default)]
+    pub time: Option<String>,
 }
 
 /// An image of the group at one position of the write order, kept in the undo store.
@@ -209,8 +218,9 @@ pub struct MarkStatus {
     pub name: String,
     /// position in the write order
     pub sequence: u64,
-    /// RFC 3339, the primary's clock
-    pub time: String,
+    /// RFC 3339, the primary's clock; `null`: no time is known
+    #[serde(default)]
+    pub time: Option<String>,
     /// bytes of the undo store in use
     pub used_bytes: u64,
     /// bytes of the undo store reserved for the running sync
@@ -265,6 +275,9 @@ pub struct DroppedMark<'a> {
     pub schema: &'static str,
     /// the group
     pub group: &'a str,
-    /// the mark that is no more
-    pub dropped: &'a str,
+    /// the mark that is no more; `null`: none was kept, so nothing was dropped
+    pub dropped: Option<&'a str>,
+    /// the name of the operation; left out by a daemon of an older version
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<&'a str>,
 }

@@ -7,8 +7,12 @@
 use serde::de::Error;
 use serde::{Deserialize, Serialize};
 
+use super::request::is_false;
 use super::sentences::sentences;
-use super::{ApiRequest, ClientList, DaemonCounters, ErrorCode, LinkHistory, NodeView};
+use super::{
+    ApiRequest, ClientList, ConnectPreview, DaemonCounters, ErrorCode, LinkHistory, NodeView, OperationView,
+    RefusalView,
+};
 use crate::events::EventPage;
 
 /// What the daemon answers.
@@ -23,10 +27,21 @@ pub enum Reply {
         /// The other node, where the request was carried there.
         #[serde(skip_serializing_if = "Option::is_none")]
         done_on: Option<String>,
+        /// The goal was reached before: nothing was changed.
+        #[serde(skip_serializing_if = "is_false")]
+        unchanged: bool,
+        /// By this name it can be waited for, where the request changes something.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        operation: Option<String>,
     },
     Error {
         message: String,
         code: ErrorCode,
+        /// More exactly than the code says it; left out where the code says all.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        refusal: Option<Box<RefusalView>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        operation: Option<String>,
     },
     Status(Box<NodeView>),
     Counters(Box<DaemonCounters>),
@@ -34,6 +49,8 @@ pub enum Reply {
     LinkHistory(Box<LinkHistory>),
     Clients(Box<ClientList>),
     Events(Box<EventPage>),
+    Operation(Box<OperationView>),
+    ConnectPreview(Box<ConnectPreview>),
 }
 
 /// Requests of clients, without their bytes.
@@ -69,12 +86,20 @@ struct OkReply {
     warnings: Vec<String>,
     #[serde(default)]
     done_on: Option<String>,
+    #[serde(default)]
+    unchanged: bool,
+    #[serde(default)]
+    operation: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct ErrorReply {
     message: String,
     code: ErrorCode,
+    #[serde(default)]
+    refusal: Option<Box<RefusalView>>,
+    #[serde(default)]
+    operation: Option<String>,
 }
 
 impl Reply {
@@ -86,12 +111,12 @@ impl Reply {
         let ReplyHead { reply } = serde_json::from_slice(line)?;
         Ok(match reply.as_str() {
             "ok" => {
-                let OkReply { message, warnings, done_on } = serde_json::from_slice(line)?;
-                Reply::Ok { message, warnings, done_on }
+                let OkReply { message, warnings, done_on, unchanged, operation } = serde_json::from_slice(line)?;
+                Reply::Ok { message, warnings, done_on, unchanged, operation }
             }
             "error" => {
-                let ErrorReply { message, code } = serde_json::from_slice(line)?;
-                Reply::Error { message, code }
+                let ErrorReply { message, code, refusal, operation } = serde_json::from_slice(line)?;
+                Reply::Error { message, code, refusal, operation }
             }
             "status" => Reply::Status(serde_json::from_slice(line)?),
             "counters" => Reply::Counters(serde_json::from_slice(line)?),
@@ -99,6 +124,8 @@ impl Reply {
             "link-history" => Reply::LinkHistory(serde_json::from_slice(line)?),
             "clients" => Reply::Clients(serde_json::from_slice(line)?),
             "events" => Reply::Events(serde_json::from_slice(line)?),
+            "operation" => Reply::Operation(serde_json::from_slice(line)?),
+            "connect-preview" => Reply::ConnectPreview(serde_json::from_slice(line)?),
             _ => return Err(serde_json::Error::custom("it is of a kind that this version does not know")),
         })
     }
@@ -112,11 +139,44 @@ impl Reply {
     }
 
     pub fn ok(message: impl Into<String>) -> Self {
-        Reply::Ok { message: message.into(), warnings: Vec::new(), done_on: None }
+        Reply::done(message, Vec::new())
+    }
+
+    /// Done, with what an operator should know of it.
+    pub fn done(message: impl Into<String>, warnings: Vec<String>) -> Self {
+        Reply::Ok { message: message.into(), warnings, done_on: None, unchanged: false, operation: None }
+    }
+
+    /// The goal was reached before.
+    pub fn unchanged(message: impl Into<String>) -> Self {
+        Reply::Ok { message: message.into(), warnings: Vec::new(), done_on: None, unchanged: true, operation: None }
     }
 
     pub fn error(code: ErrorCode, message: impl Into<String>) -> Self {
-        Reply::Error { message: message.into(), code }
+        Reply::Error { message: message.into(), code, refusal: None, operation: None }
+    }
+
+    /// The same, and more exactly.
+    pub fn coded(code: ErrorCode, refusal: impl Into<RefusalView>, message: impl Into<String>) -> Self {
+        let (message, refusal) = (message.into(), Some(Box::new(refusal.into())));
+        Reply::Error { message, code, refusal, operation: None }
+    }
+
+    /// The state does not allow it.
+    pub fn refused(refusal: impl Into<RefusalView>, message: impl Into<String>) -> Self {
+        Reply::coded(ErrorCode::Refused, refusal, message)
+    }
+
+    /// It was tried in vain.
+    pub fn failed(refusal: impl Into<RefusalView>, message: impl Into<String>) -> Self {
+        Reply::coded(ErrorCode::Failed, refusal, message)
+    }
+
+    /// Names the operation that the answer is of, unless another node has named one.
+    pub fn name_operation(&mut self, id: &str) {
+        if let Reply::Ok { operation, .. } | Reply::Error { operation, .. } = self {
+            operation.get_or_insert_with(|| id.to_owned());
+        }
     }
 
     /// The kind of it, in words.
@@ -130,6 +190,8 @@ impl Reply {
             Reply::LinkHistory(_) => "a link's history",
             Reply::Clients(_) => "a list of clients",
             Reply::Events(_) => "events",
+            Reply::Operation(_) => "an operation",
+            Reply::ConnectPreview(_) => "a look at a connection",
         }
     }
 
@@ -143,6 +205,8 @@ impl Reply {
             (ApiRequest::Counters, reply) => matches!(reply, Reply::Counters(_)),
             (ApiRequest::Record { .. }, reply) => matches!(reply, Reply::Recorded(_)),
             (ApiRequest::Events { .. }, reply) => matches!(reply, Reply::Events(_)),
+            (ApiRequest::Operation { .. }, reply) => matches!(reply, Reply::Operation(_)),
+            (ApiRequest::ConnectPreview { .. }, reply) => matches!(reply, Reply::ConnectPreview(_)),
             (ApiRequest::LinkHistory { .. }, reply) => matches!(reply, Reply::LinkHistory(_)),
             (
                 ApiRequest::Logging { .. }
@@ -165,6 +229,8 @@ impl Reply {
             Reply::LinkHistory(history) => Some(&history.node),
             Reply::Clients(list) => Some(&list.node),
             Reply::Events(page) => Some(&page.node),
+            Reply::Operation(operation) => Some(&operation.node),
+            Reply::ConnectPreview(preview) => Some(&preview.node),
             Reply::Ok { .. } | Reply::Error { .. } | Reply::Recorded(_) => None,
         }
     }
@@ -185,16 +251,29 @@ mod tests {
     fn each_answer_is_read_as_it_was_written() {
         let page = r#"{"schema":"s","node":"beta","events":[],"first":1,"last":9,"position":4,"more":true}"#;
         let history = r#"{"schema":"s","node":"beta","peer":"alpha","records":[]}"#;
+        let preview = r#"{"schema":"s","node":"beta","group":"db","peer":"alpha","verdict":"idle","message":"m",
+            "regions":0,"region_bytes":32768,"bytes":0,"group_bytes":1}"#;
+        let operation =
+            r#"{"schema":"s","node":"beta","id":"beta-0f-7","verb":"sync","begun_unix_ms":5,"state":"running"}"#;
         for reply in [
             Reply::ok("db: logging"),
-            Reply::Ok { message: "m".into(), warnings: vec!["w".into()], done_on: Some("beta".into()) },
+            Reply::Ok {
+                message: "m".into(),
+                warnings: vec!["w".into()],
+                done_on: Some("beta".into()),
+                unchanged: true,
+                operation: Some("beta-0f-7".into()),
+            },
             Reply::error(ErrorCode::UnknownGroup, "no"),
+            Reply::refused(engine::RefusalCode::PeerAway, "db: the peer is not connected"),
             read(&format!("{STATUS},\"warnings\":[\"w\"]}}")).expect("a status"),
             Reply::Counters(serde_json::from_str(r#"{"schema":"s","node":"beta","counters":{"a":1}}"#).expect("some")),
             Reply::Recorded(Box::new(RecordedBatch { began: true, lost: 2, bytes: 3, trace: Vec::new() })),
             Reply::LinkHistory(serde_json::from_str(history).expect("one")),
             Reply::Clients(serde_json::from_str(r#"{"schema":"s","node":"beta","clients":[]}"#).expect("a list")),
             Reply::Events(serde_json::from_str(page).expect("a page")),
+            Reply::Operation(serde_json::from_str(operation).expect("one")),
+            Reply::ConnectPreview(serde_json::from_str(preview).expect("one")),
         ] {
             let line = serde_json::to_string(&reply).expect("it is written");
             assert_eq!(read(&line).expect(&line), reply);
@@ -208,7 +287,8 @@ mod tests {
         for line in ["", "{}", "[]", "{\"reply\":5}"] {
             assert!(read(line).is_err(), "{line}");
         }
-        for kind in ["dance", "ok", "error", "status", "counters", "recorded", "link-history", "clients", "events"] {
+        let kinds = ["status", "counters", "recorded", "link-history", "clients", "events", "operation"];
+        for kind in ["dance", "ok", "error", "connect-preview"].into_iter().chain(kinds) {
             assert!(read(&format!("{{\"reply\":\"{kind}\"}}")).is_err(), "{kind} alone");
         }
         assert!(read(r#"{"reply":"ok","message":"m","x":[1,{"y":2}]}"#).is_ok(), "what is not known is passed over");

@@ -26,6 +26,8 @@ pub enum ApiRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         group: Option<String>,
     },
+    /// What would be sent to the copy of a group, and from where.
+    ConnectPreview { group: String },
     /// Stop sending; only dirty bits are set.
     Logging { group: String },
     /// Bring the secondary up to date: dirty regions, or with `full` everything.
@@ -58,6 +60,8 @@ pub enum ApiRequest {
     },
     /// Give a mark up; so far the rollback point is the only one.
     DropMark { group: String, name: String },
+    /// What became of an operation: of a request that changes something, by the name that its answer gave it.
+    Operation { id: String },
     /// What was counted since the daemon started.
     Counters,
     /// What clients asked of a group since the last such request; the first one begins it, and ten seconds without one end it.
@@ -86,6 +90,8 @@ impl ApiRequest {
             ApiRequest::Status { .. }
             | ApiRequest::StatusOfBoth { .. }
             | ApiRequest::Clients { .. }
+            | ApiRequest::ConnectPreview { .. }
+            | ApiRequest::Operation { .. }
             | ApiRequest::Counters
             | ApiRequest::Record { .. }
             | ApiRequest::Events { .. }
@@ -102,7 +108,7 @@ impl ApiRequest {
     }
 }
 
-fn is_false(flag: &bool) -> bool {
+pub(super) fn is_false(flag: &bool) -> bool {
     !flag
 }
 
@@ -140,6 +146,8 @@ mod tests {
                 r#"{"request":"demote","group":"db","close_clients":true}"#,
             ),
             (ApiRequest::Counters, r#"{"request":"counters"}"#),
+            (ApiRequest::ConnectPreview { group: group() }, r#"{"request":"connect-preview","group":"db"}"#),
+            (ApiRequest::Operation { id: "alpha-0f-7".into() }, r#"{"request":"operation","id":"alpha-0f-7"}"#),
             (
                 ApiRequest::SetLink { settings: BTreeMap::from([("buffers".into(), "4MiB".into())]) },
                 r#"{"request":"set-link","settings":{"buffers":"4MiB"}}"#,

@@ -5,7 +5,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::fs::Mode;
@@ -18,6 +18,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::refusals::DeskRefusal;
 use super::{ApiRequest, ErrorCode, Reply};
 
 /// Who is at the other end of a connection, by the kernel's word; or the node whose daemon carried a request here.
@@ -27,13 +28,15 @@ pub struct Asker {
     pub uid: Option<u32>,
     /// `None`: of another namespace of processes.
     pub pid: Option<i32>,
+    /// Where the operation is named that the request becomes, if it becomes one: it is told also where its answer takes too long.
+    pub operation: Arc<OnceLock<String>>,
 }
 
 impl Asker {
     fn of(stream: &UnixStream) -> Asker {
         let credentials = stream.peer_cred().ok();
         let pid = credentials.and_then(|found| found.pid()).filter(|pid| *pid > 0);
-        Asker { node: None, uid: credentials.map(|found| found.uid()), pid }
+        Asker { uid: credentials.map(|found| found.uid()), pid, ..Asker::default() }
     }
 }
 
@@ -151,27 +154,37 @@ where
         let Ok(permit) = self.room.clone().try_acquire_owned() else {
             let message =
                 format!("{API_REQUESTS_MAX} requests are under way already, and none of them ends; look at the log");
-            return Reply::error(ErrorCode::Failed, message);
+            return Reply::failed(DeskRefusal::TooManyRequests, message);
         };
         let patience = (self.patience)(&request);
-        let answering = (self.handler)(request, asker);
+        // Each request of a connection has its own.
+        let operation = Arc::<OnceLock<String>>::default();
+        let answering = (self.handler)(request, Asker { operation: operation.clone(), ..asker });
         let task = tokio::task::spawn_local(async move {
             let reply = answering.await;
             drop(permit);
             reply
         });
-        match timeout(patience, task).await {
+        let mut reply = match timeout(patience, task).await {
             Ok(Ok(reply)) => reply,
-            Ok(Err(_)) => Reply::error(ErrorCode::Failed, "the daemon broke down over this; look at its log"),
-            Err(_) => Reply::error(
-                ErrorCode::Failed,
-                format!(
-                    "this is not done after {patience:?}, and goes on in the daemon: a disk or the data thread does not answer; look at the \
-                     log and at 'farshore status'"
-                ),
-            ),
+            Ok(Err(_)) => Reply::failed(DeskRefusal::BrokeDown, "the daemon broke down over this; look at its log"),
+            Err(_) => goes_on(patience, operation.get()),
+        };
+        if let Some(id) = operation.get() {
+            reply.name_operation(id);
         }
+        reply
     }
+}
+
+/// What is told of a request that takes too long.
+fn goes_on(patience: Duration, operation: Option<&String>) -> Reply {
+    let wait = operation.map(|id| format!("; 'farshore wait {id}' waits for its end")).unwrap_or_default();
+    let message = format!(
+        "this is not done after {patience:?}, and goes on in the daemon: a disk or the data thread does not answer; look at the log and at \
+         'farshore status'{wait}"
+    );
+    Reply::failed(DeskRefusal::NotDoneYet, message)
 }
 
 /// One client, from its first line to its last.

@@ -98,6 +98,58 @@ words!(
 );
 
 words!(
+    /// Whether the same request may be done another time.
+    Retry {
+        /// what stands in the way ends by itself, or when the peer is back
+        Later = "later",
+        /// asked so it is refused until an operator has changed something
+        Never = "never",
+    }
+);
+
+words!(
+    /// What a connection of a group's nodes comes to.
+    Verdict {
+        /// the group sends already
+        UnderWay = "under-way",
+        /// what the peer lacks is sent in order, out of the queue
+        GoOn = "go-on",
+        /// dirty regions are sent
+        UpdateSync = "update-sync",
+        /// everything is sent, once an operator orders that
+        FullSyncNeeded = "full-sync-needed",
+        /// nothing is sent: the histories do not allow it, or this node's half of the group has failed
+        Refused = "refused",
+        /// both nodes are secondary
+        Idle = "idle",
+        /// the peer's half of the group has failed
+        PeerFailed = "peer-failed",
+        /// the peer, or the primary, is not there
+        Unknown = "unknown",
+    }
+);
+
+words!(
+    /// Where an operation is.
+    OperationState {
+        /// it goes on
+        Running = "running",
+        /// its goal is reached
+        Done = "done",
+        /// its goal was reached before it began: nothing was changed
+        Unchanged = "unchanged",
+        /// the state did not allow it: nothing was done
+        Refused = "refused",
+        /// it was tried and failed
+        Failed = "failed",
+        /// a sync that was begun and did not reach its end
+        Stopped = "stopped",
+        /// nobody knows what came of it
+        Unknown = "unknown",
+    }
+);
+
+words!(
     /// What a node is for a group.
     Role {
         Primary = "primary",
@@ -211,6 +263,7 @@ mod tests {
         assert_eq!(LinkState::WORDS, links.map(L::word));
         let limits = host::link::meter::Limit::ALL.map(host::link::meter::Limit::word);
         assert_eq!(LinkLimit::WORDS, limits);
+        assert_eq!(Retry::WORDS, [engine::Retry::Later, engine::Retry::Never].map(engine::Retry::word));
         assert_eq!(Role::WORDS, [identity::Role::Primary, identity::Role::Secondary].map(identity::Role::word));
     }
 }

@@ -1,16 +1,19 @@
-//! `demote`: this node becomes the secondary of a group. What hangs on the group's target stops first.
+//! `demote`: this node becomes the secondary of groups. What hangs on a group's target stops first.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
+use engine::RefusalCode;
 use settings::{Config, GroupName};
 use toolkit::interrupt::Interrupt;
 
+use super::answers::Answers;
 use super::progress::{self, ProgressView, WaitingFor, WorkStage};
-use super::reach::{self, report};
+use super::reach;
 use super::role_target::RoleTarget;
-use crate::api::{ApiRequest, NodeView, Reply, Role};
+use crate::api::refusals::DeskRefusal;
+use crate::api::{ApiRequest, NodeView, OperationState, RefusalView, Reply, Role};
 use crate::args::DemoteArgs;
 use crate::args::reach::ReachAny;
 use crate::outcome::{CommandFailure, CommandOutcome, print, warn};
@@ -19,37 +22,88 @@ use crate::outcome::{CommandFailure, CommandOutcome, print, warn};
 const INTERRUPT_LOOK: Duration = Duration::from_millis(50);
 
 pub fn run(args: &DemoteArgs) -> CommandOutcome {
-    let group = GroupName::parse(&args.group).map_err(CommandFailure::usage)?;
+    let mut answers = Answers::new("demote", args.json);
+    let mut interrupt = None;
+    let groups = answers.targets(&args.reach, &args.groups.groups, args.groups.all)?;
+    // Before the first one is demoted.
+    groups.iter().try_for_each(|group| GroupName::parse(group).map(drop)).map_err(CommandFailure::usage)?;
+    for group in groups {
+        answers.add(&group, demote(args, &group, &mut interrupt))?;
+        if interrupt.as_ref().is_some_and(|interrupt: &Interrupt| interrupt.check().is_err()) {
+            // Who typed Ctrl-C wants no other group demoted.
+            break;
+        }
+    }
+    answers.finish()
+}
+
+/// One group. `interrupt`: from the first target on that was stopped.
+fn demote(args: &DemoteArgs, name: &str, interrupt: &mut Option<Interrupt>) -> Result<Reply, CommandFailure> {
+    let group = GroupName::parse(name).map_err(CommandFailure::usage)?;
     let target = RoleTarget::of(&group);
     if !(target.is_up() && is_to_stop(args, &group)?) {
-        return report(order(&args.reach, &args.group, args.close_clients)?);
+        // Once a target was stopped nothing else listens to Ctrl-C.
+        let Some(heard) = interrupt.as_ref() else { return order(&args.reach, name, args.close_clients) };
+        return order_heard(args, name, heard)?.ok_or_else(|| interrupted(name, ""));
     }
     // From here on Ctrl-C is a failure like any other: it would leave the target down on a node that is primary.
-    let interrupt = Interrupt::listen()?;
-    let outcome = match stop(&target, args, &interrupt).and_then(|()| order_heard(args, &interrupt)) {
-        Ok(Some(reply)) => report(reply),
+    let heard = match interrupt.take() {
+        Some(heard) => heard,
+        None => Interrupt::listen()?,
+    };
+    let interrupt = &*interrupt.insert(heard);
+    let mut answer = match stop(&target, name, !args.json, interrupt).and_then(|()| order_heard(args, name, interrupt))
+    {
+        Ok(Some(reply)) => Ok(reply),
         // It may still come about, and what hangs on the target must not start beside it.
-        Ok(None) => return Err(goes_on(&target, &args.group).into()),
+        Ok(None) => {
+            let unit = target.unit();
+            let then = format!(". {unit} stays stopped; if this node stays primary, type 'systemctl start {unit}'");
+            return Err(interrupted(name, &then));
+        }
         Err(failure) => Err(failure),
     };
-    if outcome.is_err() && !is_secondary(args, &group) {
+    if let Some(message) = open_end(&mut answer) {
+        let unit = target.unit();
+        *message += &format!(
+            "; the demotion may still come about, so {unit} stays stopped: see 'farshore status {name}', and if this node stays primary, \
+             type 'systemctl start {unit}'"
+        );
+        return answer;
+    }
+    if !matches!(answer, Ok(Reply::Ok { .. })) && !is_secondary(args, &group) {
         match target.start() {
             Ok(()) => warn(format!("{} is started again", target.unit())),
             Err(problem) => warn(problem),
         }
     }
-    outcome
+    answer
 }
 
-fn stop(target: &RoleTarget, args: &DemoteArgs, interrupt: &Interrupt) -> Result<(), CommandFailure> {
-    let mut view = ProgressView::new(&args.group);
+fn stop(target: &RoleTarget, group: &str, says_so: bool, interrupt: &Interrupt) -> Result<(), CommandFailure> {
+    let mut view = ProgressView::new(group);
     let stage = WorkStage::words(format!("waits until {} and what hangs on it have stopped", target.unit()));
     let stopped = progress::during(|| target.stop(interrupt), || view.show(&stage));
     drop(view);
     stopped?;
-    print(&format!("{} is stopped\n", target.unit()))?;
+    if says_so {
+        print(&format!("{} is stopped\n", target.unit()))?;
+    }
     interrupt.check().map_err(|_| "interrupted before the daemon was asked: nothing is demoted")?;
     Ok(())
+}
+
+/// The sentence of an answer after which a demotion may still come about, or has.
+fn open_end(answer: &mut Result<Reply, CommandFailure>) -> Option<&mut String> {
+    match answer {
+        Ok(Reply::Error { message, code, refusal, .. }) => {
+            let refusal = refusal.as_deref().cloned().unwrap_or_else(|| RefusalView::of(code));
+            let is_open = matches!(refusal.outcome(code), OperationState::Running | OperationState::Unknown);
+            (is_open || refusal.code == RefusalCode::RoleChanging.word()).then_some(message)
+        }
+        Err(failure) => (failure.code() == Some(DeskRefusal::NoAnswer.word())).then_some(&mut failure.message),
+        Ok(_) => None,
+    }
 }
 
 /// It was demoted, whatever was heard of it. Where the daemon does not say, this node is primary as before.
@@ -87,11 +141,11 @@ fn order(whom: &ReachAny, group: &str, close_clients: bool) -> Result<Reply, Com
 }
 
 /// The daemon's answer; `None`: somebody asked to wait no more. The daemon carries the order out all the same.
-fn order_heard(args: &DemoteArgs, interrupt: &Interrupt) -> Result<Option<Reply>, CommandFailure> {
+fn order_heard(args: &DemoteArgs, name: &str, interrupt: &Interrupt) -> Result<Option<Reply>, CommandFailure> {
     let (tell, told) = channel();
-    let (whom, group, close_clients) = (args.reach.clone(), args.group.clone(), args.close_clients);
+    let (whom, group, close_clients) = (args.reach.clone(), name.to_owned(), args.close_clients);
     if Builder::new().spawn(move || _ = tell.send(order(&whom, &group, close_clients))).is_err() {
-        return order(&args.reach, &args.group, args.close_clients).map(Some);
+        return order(&args.reach, name, args.close_clients).map(Some);
     }
     loop {
         match told.recv_timeout(INTERRUPT_LOOK) {
@@ -103,10 +157,32 @@ fn order_heard(args: &DemoteArgs, interrupt: &Interrupt) -> Result<Option<Reply>
     }
 }
 
-fn goes_on(target: &RoleTarget, group: &str) -> String {
-    format!(
-        "interrupted, and the daemon goes on with the demotion: 'farshore status {group}' says what became of it. {unit} stays stopped; if this \
-         node stays primary, type 'systemctl start {unit}'",
-        unit = target.unit()
-    )
+fn interrupted(group: &str, then: &str) -> CommandFailure {
+    let message = format!(
+        "interrupted, and the daemon goes on with the demotion: 'farshore status {group}' says what became of it{then}"
+    );
+    CommandFailure::from(message).because(DeskRefusal::NotDoneYet)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The daemon went on with the demotion, and what hangs on the target was started beside it.
+    #[test]
+    fn an_answer_that_leaves_the_end_open_starts_nothing() {
+        let none = |refusal| Err(CommandFailure::from("nobody answers").because(refusal));
+        for (mut answer, is_open) in [
+            (Ok(Reply::failed(DeskRefusal::NotDoneYet, "this is not done after 8s")), true),
+            (Ok(Reply::refused(RefusalCode::RoleChanging, "db: a demotion is under way")), true),
+            (Ok(Reply::failed(DeskRefusal::BrokeDown, "the daemon broke down over this")), true),
+            (none(DeskRefusal::NoAnswer), true),
+            (Ok(Reply::refused(DeskRefusal::ClientsAttached, "db: clients are attached")), false),
+            (Ok(Reply::refused(RefusalCode::StoreFailed, "db: it stays primary, and failed")), false),
+            (none(DeskRefusal::Failed), false),
+            (Ok(Reply::ok("db: demoted")), false),
+        ] {
+            assert_eq!(open_end(&mut answer).is_some(), is_open, "{answer:?}");
+        }
+    }
 }

@@ -19,7 +19,7 @@ fn refused(refused: Refused) -> CommandFailure {
         Refused::Failed(_) => (Exit::Failed, ""),
         Refused::NoRoom(_) => (Exit::Failed, ", or write less with --file-size"),
     };
-    CommandFailure { exit, message: format!("{refused}{hint}") }
+    CommandFailure { exit, message: format!("{refused}{hint}"), cause: None }
 }
 
 /// # Errors

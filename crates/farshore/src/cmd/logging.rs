@@ -1,10 +1,16 @@
 //! `logging`: stop sending, track only.
 
-use super::reach::{self, report};
+use super::answers::Answers;
+use super::reach;
 use crate::api::ApiRequest;
-use crate::args::GroupArgs;
+use crate::args::LoggingArgs;
 use crate::outcome::CommandOutcome;
 
-pub fn run(args: &GroupArgs) -> CommandOutcome {
-    report(reach::ask_any(&args.reach, ApiRequest::Logging { group: args.group.clone() })?)
+pub fn run(args: &LoggingArgs) -> CommandOutcome {
+    let mut answers = Answers::new("logging", args.json);
+    for group in answers.targets(&args.reach, &args.groups.groups, args.groups.all)? {
+        let request = ApiRequest::Logging { group: group.clone() };
+        answers.add(&group, reach::ask_any(&args.reach, request))?;
+    }
+    answers.finish()
 }

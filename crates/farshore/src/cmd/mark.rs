@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
+use super::answers::Answers;
 use super::reach::{self, report};
 use crate::api::{ApiRequest, DroppedMark, MARKS_SCHEMA, MarkList, Reply};
 use crate::args::{MarkDropArgs, MarkListArgs};
-use crate::outcome::Exit;
-use crate::outcome::{CommandOutcome, print};
+use crate::outcome::{CommandOutcome, Exit, print, warn};
 use crate::show;
 
 pub fn list(args: &MarkListArgs) -> CommandOutcome {
@@ -23,11 +23,20 @@ pub fn list(args: &MarkListArgs) -> CommandOutcome {
 
 pub fn drop(args: &MarkDropArgs) -> CommandOutcome {
     let request = ApiRequest::DropMark { group: args.group.clone(), name: args.name.clone() };
-    let reply = reach::ask_any(&args.reach, request)?;
-    if args.json && matches!(reply, Reply::Ok { .. }) {
-        let answer = DroppedMark { schema: MARKS_SCHEMA, group: &args.group, dropped: &args.name };
-        print(&format!("{}\n", json!(answer)))?;
-        return Ok(Exit::Done.into());
+    match reach::ask_any(&args.reach, request) {
+        Ok(Reply::Ok { warnings, unchanged, operation, .. }) if args.json => {
+            let dropped = (!unchanged).then_some(args.name.as_str());
+            let (schema, group, operation) = (MARKS_SCHEMA, args.group.as_str(), operation.as_deref());
+            print(&format!("{}\n", json!(DroppedMark { schema, group, dropped, operation })))?;
+            warnings.iter().for_each(warn);
+            let exit = if warnings.is_empty() { Exit::Done } else { Exit::Warning };
+            Ok(exit.into())
+        }
+        answer if args.json => {
+            let mut answers = Answers::new("mark drop", true);
+            answers.add(&args.group, answer)?;
+            answers.finish()
+        }
+        answer => report(answer?),
     }
-    report(reply)
 }

@@ -1,12 +1,17 @@
-//! `promote`: this node becomes the primary of a group.
+//! `promote`: this node becomes the primary of groups.
 
+use super::answers::Answers;
 use super::progress::WaitingFor;
-use super::reach::{self, report};
+use super::reach;
 use crate::api::ApiRequest;
 use crate::args::PromoteArgs;
 use crate::outcome::CommandOutcome;
 
 pub fn run(args: &PromoteArgs) -> CommandOutcome {
-    let request = ApiRequest::Promote { group: args.group.clone(), force: args.force };
-    report(reach::order_watched(&args.reach, &args.group, request, WaitingFor::Promotion)?)
+    let mut answers = Answers::new("promote", args.json);
+    for group in answers.targets(&args.reach, &args.groups.groups, args.groups.all)? {
+        let request = ApiRequest::Promote { group: group.clone(), force: args.force };
+        answers.add(&group, reach::order_watched(&args.reach, &group, request, WaitingFor::Promotion))?;
+    }
+    answers.finish()
 }

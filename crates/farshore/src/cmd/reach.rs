@@ -8,7 +8,9 @@ use settings::limits::POLL_INTERVAL;
 
 use super::progress::{self, ProgressView, WaitingFor, WorkStage};
 use crate::api::client::{ControlClient, Unanswered};
-use crate::api::{ApiRequest, ErrorCode, GroupState, GroupView, NodeView, Reply};
+use crate::api::refusals::DeskRefusal;
+use crate::api::{ApiRequest, ErrorCode, GroupState, GroupView, NodeView, OperationState, OperationView, Reply};
+use crate::args::groups::ALL_GROUPS;
 use crate::args::reach::{Reach, ReachAny};
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, clean_lines, print, warn};
 
@@ -33,7 +35,9 @@ pub fn socket(reach: &Reach) -> Result<PathBuf, CommandFailure> {
 }
 
 pub fn ask(reach: &Reach, request: &ApiRequest) -> Result<Reply, CommandFailure> {
-    Ok(ControlClient::connect(&socket(reach)?)?.ask(request)?)
+    let socket = socket(reach)?;
+    let answer = ControlClient::connect(&socket).and_then(|mut client| client.ask(request));
+    answer.map_err(|unanswered| CommandFailure::from(unanswered).because(DeskRefusal::NoAnswer))
 }
 
 /// Asks the daemon of the node that was named, by the daemon here; or this one.
@@ -76,6 +80,18 @@ pub fn status_of_both(reach: &ReachAny, group: Option<&str>) -> Result<NodeView,
     }
 }
 
+/// The groups that are meant, by their names: those that were typed, or all of the node that is asked.
+///
+/// # Errors
+/// As [`status`].
+pub fn groups(reach: &ReachAny, typed: &[String], all: bool) -> Result<Vec<String>, CommandFailure> {
+    if !all && !typed.iter().any(|name| name == ALL_GROUPS) {
+        return Ok(typed.to_vec());
+    }
+    let status = status_any(reach, None)?;
+    Ok(status.groups.into_iter().map(|group| group.name).collect())
+}
+
 /// The status of the node that was named, or of this one alone.
 ///
 /// # Errors
@@ -112,7 +128,7 @@ pub fn order_watched(
 }
 
 /// One look at a group, for a line that can do without: `None` where nobody answers soon.
-fn glance(reach: &ReachAny, group: &str) -> Option<GroupView> {
+pub fn glance(reach: &ReachAny, group: &str) -> Option<GroupView> {
     let request = addressed(reach, ApiRequest::Status { group: Some(group.to_owned()) });
     let mut client = ControlClient::connect(&socket(&reach.here).ok()?).ok()?;
     let status = as_status(of_node(reach, client.ask_within(GLANCE_PATIENCE, &request).ok()?).ok()?).ok()?;
@@ -144,7 +160,7 @@ pub fn started(reach: &Reach, group: &str) -> Result<NodeView, CommandFailure> {
 fn as_status(reply: Reply) -> Result<NodeView, CommandFailure> {
     match reply {
         Reply::Status(status) => Ok(*status),
-        Reply::Error { message, .. } => Err(message.into()),
+        Reply::Error { message, code, refusal, .. } => Err(CommandFailure::refused(message, &code, refusal)),
         other => Err(unexpected(&other)),
     }
 }
@@ -179,7 +195,10 @@ pub fn watch<T>(
                 heard = Some(Instant::now());
                 let status = as_status(of_node(reach, reply)?)?;
                 let found = status.groups.iter().find(|found| found.name == group);
-                let found = found.ok_or_else(|| format!("the daemon of {} shows no group {group:?}", status.node))?;
+                let found = found.ok_or_else(|| {
+                    let why = format!("the daemon of {} shows no group {group:?}", status.node);
+                    CommandFailure::refused(why, &ErrorCode::UnknownGroup, None)
+                })?;
                 if let WatchStep::Enough(result) = examine(found)? {
                     return Ok(Some(result));
                 }
@@ -187,10 +206,69 @@ pub fn watch<T>(
             Err(Unanswered::NotRunning { .. } | Unanswered::Closed { .. }) if may_restart(heard) => {}
             // It was heard before: what it said then is what there is to tell.
             Err(_) if heard.is_some() && deadline.is_some_and(|deadline| Instant::now() >= deadline) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(CommandFailure::from(error).because(DeskRefusal::NoAnswer)),
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Ok(None);
+        }
+        let left = deadline.map_or(pause, |deadline| deadline.saturating_duration_since(Instant::now()));
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 2).min(POLL_INTERVAL);
+    }
+}
+
+/// How waiting for an operation ended.
+pub enum Watched {
+    Ended(Box<OperationView>),
+    TimeIsUp,
+    /// A daemon before the one that answers was at it; what that says.
+    CutOff(String),
+}
+
+/// Asks about an operation until it has ended or `deadline` passed, and shows it in between. A daemon that restarts meanwhile is waited for.
+///
+/// # Errors
+/// A sentence: no daemon, or it does not know the operation.
+pub fn watch_operation(
+    reach: &ReachAny,
+    id: &str,
+    deadline: Option<Instant>,
+    mut show: impl FnMut(&OperationView),
+) -> Result<Watched, CommandFailure> {
+    let socket = socket(&reach.here)?;
+    let request = addressed(reach, ApiRequest::Operation { id: id.to_owned() });
+    let mut heard: Option<Instant> = None;
+    let mut pause = POLL_FIRST;
+    let is_late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+    loop {
+        let patience = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let answer = ControlClient::connect(&socket).and_then(|mut client| client.ask_within(patience, &request));
+        let answer = answer.map(|reply| of_node(reach, reply));
+        match answer {
+            Ok(Err(other_node)) => return Err(other_node),
+            Ok(Ok(Reply::Operation(operation))) if operation.state != OperationState::Running => {
+                return Ok(Watched::Ended(operation));
+            }
+            Ok(Ok(Reply::Operation(operation))) => {
+                heard = Some(Instant::now());
+                show(&operation);
+            }
+            Ok(Ok(Reply::Error { code: ErrorCode::Failed, .. })) if may_restart(heard) => {}
+            Ok(Ok(Reply::Error { message, code, refusal, .. })) => {
+                let failure = CommandFailure::refused(message, &code, refusal);
+                return match failure.code() == Some(DeskRefusal::OperationCutOff.word()) {
+                    true => Ok(Watched::CutOff(failure.message)),
+                    false => Err(failure),
+                };
+            }
+            Ok(Ok(other)) => return Err(unexpected(&other)),
+            Err(Unanswered::NotRunning { .. } | Unanswered::Closed { .. }) if may_restart(heard) => {}
+            // It was heard before: what it said then is what there is to tell.
+            Err(_) if heard.is_some() && is_late() => {}
+            Err(error) => return Err(CommandFailure::from(error).because(DeskRefusal::NoAnswer)),
+        }
+        if is_late() {
+            return Ok(Watched::TimeIsUp);
         }
         let left = deadline.map_or(pause, |deadline| deadline.saturating_duration_since(Instant::now()));
         std::thread::sleep(pause.min(left));
@@ -204,15 +282,20 @@ pub fn may_restart(heard: Option<Instant>) -> bool {
 
 /// Prints what a daemon answered to a command that changes something.
 pub fn report(reply: Reply) -> CommandOutcome {
+    Ok(said(reply)?.into())
+}
+
+/// The same, and how a command ends with that.
+pub fn said(reply: Reply) -> Result<Exit, CommandFailure> {
     match reply {
         Reply::Ok { message, warnings, .. } => {
             // Another node's daemon may have said it.
             print(&(clean_lines(&message) + "\n"))?;
             // What it came to may itself be the warning.
             warnings.iter().filter(|warning| !message.contains(*warning)).for_each(warn);
-            Ok(if warnings.is_empty() { Exit::Done } else { Exit::Warning }.into())
+            Ok(if warnings.is_empty() { Exit::Done } else { Exit::Warning })
         }
-        Reply::Error { message, .. } => Err(message.into()),
+        Reply::Error { message, code, refusal, .. } => Err(CommandFailure::refused(message, &code, refusal)),
         other => Err(unexpected(&other)),
     }
 }

@@ -95,7 +95,7 @@ fn tell_shell(args: &StatusArgs) -> CommandOutcome {
             }
             None => ("no-group", format!("the daemon of {} shows no group {name:?}", status.node).into()),
         },
-        Ok(Reply::Error { code: ErrorCode::UnknownGroup, message }) => ("no-group", message.into()),
+        Ok(Reply::Error { code: ErrorCode::UnknownGroup, message, .. }) => ("no-group", message.into()),
         Ok(Reply::Error { message, .. }) => ("error", message.into()),
         Ok(other) => ("error", reach::unexpected(&other)),
         Err(error @ (Unanswered::NotRunning { .. } | Unanswered::Closed { .. })) => ("no-daemon", error.into()),

@@ -1,11 +1,15 @@
-//! `sync`: start it, and with `--wait` stay until the group replicates.
+//! `sync`: start it, and with `--wait` stay until the groups replicate.
 
 use std::time::{Duration, Instant};
 
+use engine::RefusalCode;
+use toolkit::screen::clean;
+
+use super::answers::Answers;
 use super::progress::{ProgressView, WaitingFor, WorkStage};
-use super::reach::report;
-use super::reach::{self, WatchStep};
-use crate::api::{ApiRequest, GroupState, GroupView, Reply};
+use super::reach::{self, WatchStep, Watched};
+use crate::api::refusals::DeskRefusal;
+use crate::api::{ApiRequest, GroupState, GroupView, OperationState, OperationView, RefusalView, Reply};
 use crate::args::SyncArgs;
 use crate::args::reach::ReachAny;
 use crate::outcome::{CommandFailure, CommandOutcome, print};
@@ -16,16 +20,48 @@ use crate::show::table::in_one_line;
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn run(args: &SyncArgs) -> CommandOutcome {
-    let reply = reach::ask_any(&args.reach, ApiRequest::Sync { group: args.group.clone(), full: args.full })?;
-    let Reply::Ok { done_on, .. } = &reply else { return report(reply) };
-    if !args.wait {
-        return report(reply);
+    let mut answers = Answers::new("sync", args.json);
+    let mut begun = Vec::new();
+    for group in answers.targets(&args.reach, &args.groups.groups, args.groups.all)? {
+        let answer = order(&args.reach, &group, args.full);
+        let mut operation = None;
+        // Of a group that is in step already there is nothing to be waited for.
+        if let Ok(Reply::Ok { done_on, unchanged: false, operation: named, .. }) = &answer {
+            operation = named.clone();
+            begun.push((group.clone(), where_it_goes(&args.reach, done_on.as_deref()), named.clone()));
+        }
+        answers.add(&group, answer)?;
+        if let Some(id) = operation.filter(|_| !args.wait && !args.json) {
+            print(&format!("operation {}\n", clean(&id)))?;
+        }
     }
-    // Only the node that syncs knows how far it is.
-    let reach = ReachAny { on: done_on.clone().or_else(|| args.reach.on.clone()), ..args.reach.clone() };
-    let code = report(reply)?;
-    follow(&reach, &args.group)?;
-    Ok(code)
+    for (group, reach, operation) in begun.into_iter().filter(|_| args.wait) {
+        answers.amend(&group, until_done(&reach, &group, operation.as_deref(), args.full));
+    }
+    answers.finish()
+}
+
+fn order(reach: &ReachAny, group: &str, full: bool) -> Result<Reply, CommandFailure> {
+    reach::ask_any(reach, ApiRequest::Sync { group: group.to_owned(), full })
+}
+
+/// Only the node that syncs knows how far it is.
+fn where_it_goes(reach: &ReachAny, done_on: Option<&str>) -> ReachAny {
+    ReachAny { on: done_on.map(str::to_owned).or_else(|| reach.on.clone()), ..reach.clone() }
+}
+
+/// Orders a full sync of one group, and stays until it replicates.
+///
+/// # Errors
+/// A sentence: it is refused, or as of [`follow`].
+pub fn in_full(reach: &ReachAny, group: &str) -> Result<(), CommandFailure> {
+    let reply = order(reach, group, true)?;
+    let (done_on, operation) = match &reply {
+        Reply::Ok { done_on, operation, .. } => (done_on.clone(), operation.clone()),
+        _ => (None, None),
+    };
+    reach::said(reply)?;
+    followed(until_done(&where_it_goes(reach, done_on.as_deref()), group, operation.as_deref(), true))
 }
 
 /// Stays until the group replicates, with a progress bar on a terminal.
@@ -33,11 +69,65 @@ pub fn run(args: &SyncArgs) -> CommandOutcome {
 /// # Errors
 /// A sentence: the sync was stopped or failed, or no daemon answers.
 pub fn follow(reach: &ReachAny, group: &str) -> Result<(), CommandFailure> {
+    followed(until_in_step(reach, group, Instant::now()))
+}
+
+fn followed(ended: Result<String, CommandFailure>) -> Result<(), CommandFailure> {
+    print(&format!("{}\n", ended?))?;
+    Ok(())
+}
+
+/// Stays until a sync that was ordered has ended: what is to be said then. Where the order has a name, that one is asked for: a state may be
+/// the one of before, or another sync's. A daemon that was started anew knows no name of before: of an update sync the state says as much.
+fn until_done(reach: &ReachAny, group: &str, operation: Option<&str>, full: bool) -> Result<String, CommandFailure> {
     let started = Instant::now();
+    match operation.map(|id| until_ended(reach, group, id)).transpose()? {
+        Some(Watched::Ended(operation)) => how_it_ended(group, *operation, started),
+        Some(Watched::CutOff(why)) if full => Err(cut_off(group, &why)),
+        Some(Watched::CutOff(_) | Watched::TimeIsUp) | None => until_in_step(reach, group, started),
+    }
+}
+
+fn how_it_ended(group: &str, operation: OperationView, started: Instant) -> Result<String, CommandFailure> {
+    let OperationView { state, message, refusal, .. } = operation;
+    if matches!(state, OperationState::Done | OperationState::Unchanged) {
+        return Ok(up_to_date(group, started));
+    }
+    let message = message.unwrap_or_else(|| format!("the sync of {group} is {state}"));
+    Err(CommandFailure::from(message).ended(refusal.unwrap_or_else(|| DeskRefusal::SyncStopped.into()), state))
+}
+
+/// That the group is in step may be due to an update sync that came after it.
+fn cut_off(group: &str, why: &str) -> CommandFailure {
+    let message = format!(
+        "{why}. Whether the full sync of {group} came to its end is not on record: see 'farshore status {group}'"
+    );
+    CommandFailure::from(message).because(RefusalView::of_lost(DeskRefusal::OperationCutOff, "sync", "--full"))
+}
+
+/// How an operation ended.
+fn until_ended(reach: &ReachAny, group: &str, id: &str) -> Result<Watched, CommandFailure> {
     let mut view = ProgressView::new(group);
-    let mut seen = false;
-    let mut position = None;
-    let mut reason = None;
+    let (mut position, mut reason) = (None, None);
+    let ended = reach::watch_operation(reach, id, None, |_| {
+        if let Some(now) = reach::glance(reach, group) {
+            say_position(&view, &mut position, &now);
+            say_reason(&view, &mut reason, &now);
+            view.show(&WorkStage::of(&now, WaitingFor::State));
+        }
+    });
+    // Before anything else is said.
+    drop(view);
+    ended
+}
+
+fn up_to_date(group: &str, started: Instant) -> String {
+    format!("{group}: the copy is up to date, after {}", units::exact::show_seconds(started.elapsed().as_secs_f64()))
+}
+
+fn until_in_step(reach: &ReachAny, group: &str, started: Instant) -> Result<String, CommandFailure> {
+    let mut view = ProgressView::new(group);
+    let (mut seen, mut position, mut reason) = (false, None, None);
     let result = reach::watch(reach, group, None, |group| {
         seen |= matches!(group.state, GroupState::Syncing | GroupState::CatchingUp);
         say_position(&view, &mut position, group);
@@ -48,9 +138,7 @@ pub fn follow(reach: &ReachAny, group: &str) -> Result<(), CommandFailure> {
     // Before anything else is said.
     drop(view);
     result?;
-    let took = units::exact::show_seconds(started.elapsed().as_secs_f64());
-    print(&format!("{group}: the copy is up to date, after {took}\n"))?;
-    Ok(())
+    Ok(up_to_date(group, started))
 }
 
 /// Where a sync stands that is waited for.
@@ -79,8 +167,14 @@ fn examine(group: &GroupView, begun: bool) -> Result<WatchStep<()>, CommandFailu
     match course(&group.state, group.sync_ordered || group.sync_position.is_some(), begun) {
         Course::Goes => Ok(WatchStep::Again),
         Course::Done => Ok(WatchStep::Enough(())),
-        Course::Stopped => Err(format!("the sync of {} was stopped: it {}", group.name, explained(group)).into()),
-        Course::Failed => Err(format!("the sync of {} did not end: it {}", group.name, explained(group)).into()),
+        Course::Stopped => {
+            let why = format!("the sync of {} was stopped: it {}", group.name, explained(group));
+            Err(CommandFailure::from(why).ended(DeskRefusal::SyncStopped.into(), OperationState::Stopped))
+        }
+        Course::Failed => {
+            let why = format!("the sync of {} did not end: it {}", group.name, explained(group));
+            Err(CommandFailure::from(why).because(RefusalCode::GroupFailed))
+        }
     }
 }
 

@@ -16,7 +16,6 @@ use super::first_run::{self, DaemonStart};
 use super::reach::{self, WatchStep};
 use super::sync;
 use crate::api::{GroupState, GroupView, LinkState, Role};
-use crate::args::SyncArgs;
 use crate::args::pair::UpArgs;
 use crate::args::reach::{Reach, ReachAny};
 use crate::certs::{Registry, certificates_of};
@@ -87,10 +86,7 @@ fn replicate(reach: &ReachAny, group: &ConfiguredGroup, node: &NodeName, peer: &
             return Ok(Exit::Done.into());
         }
         Some(NextStep::Wait) => sync::follow(reach, group.as_str())?,
-        Some(NextStep::Sync) => {
-            let args = SyncArgs { group: group.to_string(), full: true, wait: true, reach: reach.clone() };
-            sync::run(&args)?;
-        }
+        Some(NextStep::Sync) => sync::in_full(reach, group.as_str())?,
         None => {
             return Err(format!(
                 "the daemon of {peer} was not met in time: see 'farshore status {group}', start the daemon there, and type 'farshore up' \

@@ -1,29 +1,36 @@
 //! The desk behind the control socket: each request to the data thread, each answer back in the socket's words.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::identity::Role;
 use engine::state::{Mode, State};
-use engine::{Command, CommandResult, GroupId};
-use host::driver::{DriverControl, DriverSnapshot, Gone, GroupSnapshot, NoticeReceiver, RecordedRequests, entropy};
+use engine::status::GroupStatus;
+use engine::{BOTH_PRIMARY, Command, CommandResult, GroupId, RefusalCode};
+use host::driver::{
+    DriverControl, DriverNews, DriverSnapshot, Gone, GroupSnapshot, NoticeReceiver, RecordedRequests, entropy,
+};
 use settings::limits::{METRICS_LOOK_TIMEOUT, PEER_ANSWER_TIMEOUT};
 use settings::{Config, ConfiguredGroup, GroupKey, GroupOverrides, Keyed, LinkOverrides, NodeName, keys};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, Notify};
 use tokio::time::{sleep, timeout};
 
-use super::events::commands::{CommandSource, CommandText, result_of};
+use super::demotions::Demotions;
+use super::events::commands::{CommandEnd, CommandSource, CommandText};
 use super::events::looks::{GroupFacts, GroupLooks, LOOK_EVERY};
 use super::events::notices::NoticeReader;
 use super::events::{CommandUnderWay, EventKeeper};
+use super::operations::{Operations, SyncLook};
 use super::reconnect::{ReconnectReason, reconnect};
 use super::recorder::MinuteRecorder;
 use super::renewal::{self, Renewal};
+use super::role_changes::{RoleChange, RoleChanges};
 use super::terms::Terms;
 use super::watch::StateWatch;
-use super::{attached, history_room, promises, recording, view};
+use super::{attached, history_room, preview, promises, recording, view};
+use crate::api::refusals::DeskRefusal;
 use crate::api::server::Asker;
 use crate::api::{ApiRequest, ErrorCode, NodeView, RecordedBatch, Reply};
 use crate::events::log::{EventQuestion, PAGE_EVENTS_MAX};
@@ -32,6 +39,9 @@ use crate::metrics::server::MetricsEndpoint;
 
 /// How long a command waits for what its event is to tell: who gave it, and what changed. That takes a millisecond.
 const EVENT_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long a look waits for more syncs to end.
+const SYNC_END_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a change of settings waits for the one before it: longer than links take to connect again, and never so long that whoever
 /// typed it has gone.
@@ -46,9 +56,11 @@ pub(super) struct Desk {
     /// Held while a change is under way, so that two of them come one after the other. What one waits for, a disk, may never come: nobody
     /// waits for that without an end.
     changing: Mutex<()>,
-    /// By group, held while a promotion of it is under way. What one waits for, a disk or space, may never come: no other group waits for
-    /// that.
-    promoting: BTreeMap<String, Mutex<()>>,
+    role_changes: RoleChanges,
+    demotions: Demotions,
+    operations: Rc<Operations>,
+    /// Something was heard by which a sync may have ended.
+    sync_ends: Notify,
     overrides: Mutex<GroupOverrides>,
     link_overrides: Mutex<LinkOverrides>,
     recorder: Rc<MinuteRecorder>,
@@ -82,18 +94,21 @@ impl Desk {
     ) -> Desk {
         let (overrides, link_overrides) = (Mutex::new(overrides), Mutex::new(link_overrides));
         let state = &config.node(&node).expect("the node was looked up before").state;
-        let (watch, terms) =
-            (StateWatch::new(state), Terms::read(state, config.groups_of(&node).map(|(_, group)| group.name.as_str())));
+        let groups = || config.groups_of(&node).map(|(_, group)| group.name.as_str());
+        let (watch, terms) = (StateWatch::new(state), Terms::read(state, groups()));
+        let (role_changes, demotions) = (RoleChanges::default(), Demotions::read(state, groups()));
         let (changing, config) = (Mutex::new(()), Arc::new(config));
         let looks = Mutex::new(GroupLooks::new(events.values(), events.missed()));
-        let promoting = config.groups_of(&node).map(|(_, group)| (group.name.to_string(), Mutex::new(()))).collect();
         Desk {
+            operations: Operations::new(node.as_str()),
+            sync_ends: Notify::new(),
             watch,
             terms,
             config,
             node,
             changing,
-            promoting,
+            role_changes,
+            demotions,
             overrides,
             link_overrides,
             recorder,
@@ -108,7 +123,8 @@ impl Desk {
     /// Looks again at what is believed, writes down terms that could not be, and takes up new certificates as they come; for ever. A disk
     /// that hangs under the one does not keep the others up: who was revoked goes.
     pub async fn look_for_ever(self: Rc<Self>) {
-        tokio::join!(self.watch_for_ever(), self.record_terms_for_ever(), self.renew_for_ever());
+        let primaries = self.demotions.look_for_ever(&self.config, &self.control);
+        tokio::join!(self.watch_for_ever(), self.record_terms_for_ever(), primaries, self.renew_for_ever());
     }
 
     async fn record_terms_for_ever(&self) {
@@ -165,6 +181,12 @@ impl Desk {
         let mut reader = NoticeReader::new(self.config.clone(), self.node.clone());
         while let Some(notice) = told.next().await {
             self.events.sender().note_lost(told.take_lost());
+            if let DriverNews::Group { group, event, .. } = &notice.news
+                && let Some(group) = self.config.groups.get(group.0 as usize)
+                && self.operations.hear(group.name.as_str(), event, notice.at)
+            {
+                self.sync_ends.notify_one();
+            }
             reader.read(notice).into_iter().for_each(|event| self.events.sender().record(event));
         }
     }
@@ -172,12 +194,16 @@ impl Desk {
     /// Looks for what changed in the groups' settings and lags, until the data thread has ended.
     pub async fn look_at_groups_for_ever(self: Rc<Self>) {
         while self.look_at_groups().await.is_ok() {
-            sleep(LOOK_EVERY).await;
+            // Soon where a sync may have ended, and once for all that end together.
+            if timeout(LOOK_EVERY, self.sync_ends.notified()).await.is_ok() {
+                sleep(SYNC_END_PAUSE).await;
+            }
         }
     }
 
     async fn look_at_groups(&self) -> Result<(), Gone> {
         let snapshot = self.control.snapshot().await?;
+        self.look_at_syncs(&snapshot);
         let overrides = self.overrides.lock().await;
         let mut looks = self.looks.lock().await;
         for group in snapshot.groups.iter().filter(|group| !group.status.starting) {
@@ -200,15 +226,49 @@ impl Desk {
         Ok(())
     }
 
+    /// Whether a sync that is waited for has ended.
+    fn look_at_syncs(&self, snapshot: &DriverSnapshot) {
+        if !self.operations.awaits_sync() {
+            return;
+        }
+        let at = Instant::now();
+        for group in &snapshot.groups {
+            let now = &group.status;
+            let Some(named) = self.config.groups.get(now.id.0 as usize) else { continue };
+            self.operations.look(&SyncLook {
+                at,
+                group: named.name.as_str(),
+                is_primary: now.role == Role::Primary,
+                state: now.state,
+                mode: now.mode,
+                autosync: now.settings.autosync,
+                is_due: now.sync_ordered || now.sync_position.is_some(),
+                begins_by_itself: now.syncs_by_itself,
+                is_full: group.sync.is_some_and(|pace| pace.full),
+                reads_regions: now.reads_regions,
+                queued_bytes: now.queue.bytes,
+                last: now.identity.position.seq,
+                applied: now.peer.recovery_point.map(|(seq, _)| seq),
+                why: &view::with_names(named, &now.reason),
+            });
+        }
+    }
+
     /// Answers a request; of one that changes something the log of events has who gave it, and what came of it.
     pub async fn answer(&self, request: ApiRequest, asker: Asker) -> Reply {
         let from_node = asker.node.clone();
         let Some(command) = CommandText::of(&request) else { return self.reply(request, from_node.as_deref()).await };
         let begun = Instant::now();
+        let full = if let ApiRequest::Sync { full, .. } = &request { Some(*full) } else { None };
+        let mut operation = self.operations.begin(command.verb(), command.group(), full);
+        let command = command.of_operation(operation.id());
+        // It has none yet.
+        _ = asker.operation.set(operation.id());
         let who = CommandSource::look_within(asker, EVENT_PATIENCE).await;
         let mut under_way = CommandUnderWay::new(self.events.sender(), Some(command), who, None, begun);
-        let reply = self.reply(request, from_node.as_deref()).await;
-        under_way.ended(result_of(&reply));
+        let mut reply = self.reply(request, from_node.as_deref()).await;
+        operation.answered(&mut reply);
+        under_way.ended(CommandEnd::of(&reply));
         // What was set is told before the command that did it, and at once. Without a data thread there is nothing to be told.
         let _ = timeout(EVENT_PATIENCE, self.look_at_groups()).await;
         drop(under_way);
@@ -222,16 +282,17 @@ impl Desk {
             ApiRequest::Status { group } | ApiRequest::StatusOfBoth { group } => self.status(group.as_deref()).await,
             ApiRequest::On { node, .. } => {
                 let message = format!("node {} carries no request of another node on to node {node}", self.node);
-                Ok(Reply::error(ErrorCode::BadRequest, message))
+                Ok(Reply::coded(ErrorCode::BadRequest, DeskRefusal::NotCarried, message))
             }
+            ApiRequest::Operation { id } => Ok(self.operation(&id).await),
+            ApiRequest::ConnectPreview { group } => self.preview(&group).await,
             ApiRequest::Clients { group } => self.clients(group.as_deref()).await,
             ApiRequest::Counters => self.counters().await,
             ApiRequest::Record { group } => self.record(&group).await,
             ApiRequest::Logging { group } => self.command(&group, Command::Logging).await,
             ApiRequest::Sync { group, full: true } => self.sync_fully(&group).await,
             ApiRequest::Sync { group, full: false } => self.command(&group, Command::Sync { full: false }).await,
-            ApiRequest::Demote { group, close_clients: true } => self.demote_anyway(&group).await,
-            ApiRequest::Demote { group, close_clients: false } => self.demote_if_unused(&group).await,
+            ApiRequest::Demote { group, close_clients } => self.demote(&group, close_clients).await,
             ApiRequest::Promote { group, force } => self.promote(&group, force).await,
             ApiRequest::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
             ApiRequest::Set { group, settings } => self.set(&group, settings).await,
@@ -248,15 +309,43 @@ impl Desk {
                 self.recorder.history(peer.as_deref(), since_unix_ms, from_node).await
             }
         };
-        done.unwrap_or_else(|gone| Reply::error(ErrorCode::Failed, gone.to_string()))
+        done.unwrap_or_else(|gone| Reply::failed(DeskRefusal::DaemonStopping, gone.to_string()))
     }
 
     async fn status(&self, group: Option<&str>) -> Result<Reply, Gone> {
         if let Some(Err(unknown)) = group.map(|group| self.find(group)) {
             return Ok(unknown);
         }
+        let (snapshot, promotions) = self.snapshot_with_promotions().await?;
+        Ok(Reply::Status(Box::new(self.view((&snapshot, &promotions), group).await)))
+    }
+
+    /// What became of an operation. A sync that ended just now has ended.
+    async fn operation(&self, id: &str) -> Reply {
+        if self.operations.awaits_sync()
+            && let Ok(snapshot) = self.control.snapshot().await
+        {
+            self.look_at_syncs(&snapshot);
+        }
+        match self.operations.view(id) {
+            Ok(known) => Reply::Operation(Box::new(known)),
+            Err(unknown) => unknown,
+        }
+    }
+
+    async fn preview(&self, name: &str) -> Result<Reply, Gone> {
+        let (id, group) = match self.find(name) {
+            Ok(found) => found,
+            Err(unknown) => return Ok(unknown),
+        };
         let snapshot = self.control.snapshot().await?;
-        Ok(Reply::Status(Box::new(self.view(&snapshot, group).await)))
+        let Some(found) = snapshot.groups.iter().find(|found| found.status.id == id) else {
+            return Ok(Reply::refused(RefusalCode::GroupStarting, format!("{name}: the group is starting")));
+        };
+        let link = snapshot.links.iter().find(|link| link.peer == found.status.peer.node);
+        let rate = link.and_then(|link| link.reading.as_ref()).map(|reading| reading.now.delivery_bytes_per_s);
+        let shown = preview::of(&self.node, group, &found.status, rate);
+        Ok(Reply::ConnectPreview(Box::new(shown)))
     }
 
     async fn clients(&self, group: Option<&str>) -> Result<Reply, Gone> {
@@ -286,11 +375,25 @@ impl Desk {
         &self.node
     }
 
-    async fn view(&self, snapshot: &DriverSnapshot, group: Option<&str>) -> NodeView {
+    /// The groups of the data thread, and which of them are promoted meanwhile. These are looked up before and after: a promotion may end, or
+    /// begin, while the snapshot is on its way.
+    async fn snapshot_with_promotions(&self) -> Result<(DriverSnapshot, BTreeSet<String>), Gone> {
+        let mut promotions = self.role_changes.promotions();
+        let snapshot = self.control.snapshot().await?;
+        promotions.extend(self.role_changes.promotions());
+        Ok((snapshot, promotions))
+    }
+
+    async fn view(
+        &self,
+        (snapshot, promotions): (&DriverSnapshot, &BTreeSet<String>),
+        group: Option<&str>,
+    ) -> NodeView {
         let (overrides, link_overrides) = (self.overrides.lock().await, self.link_overrides.lock().await);
         let kept = (&*overrides, &*link_overrides);
         let mut status = view::status(&self.config, &self.node, kept, snapshot, group);
         for group in &mut status.groups {
+            group.promoting = promotions.contains(&group.name) && group.awaits_promotion();
             group.term = self.terms.of(&group.name);
             group.warnings.extend(self.terms.unrecorded(&group.name));
         }
@@ -318,9 +421,9 @@ impl Desk {
     /// What metrics are made of. A data thread that does not answer in time is one of them.
     pub async fn measure(&self) -> PageFacts {
         let look = async {
-            let snapshot = self.control.snapshot().await?;
+            let (snapshot, promotions) = self.snapshot_with_promotions().await?;
             let counters = view::counters(&self.config, &self.node, &snapshot);
-            Ok::<_, Gone>(PageFacts::reported(self.view(&snapshot, None).await, Some(counters)))
+            Ok::<_, Gone>(PageFacts::reported(self.view((&snapshot, &promotions), None).await, Some(counters)))
         };
         if let Ok(Ok(facts)) = timeout(METRICS_LOOK_TIMEOUT, look).await {
             return facts;
@@ -365,8 +468,10 @@ impl Desk {
             Err(unknown) => return Ok(unknown),
         };
         let groups = self.control.snapshot().await?.groups;
-        let before = groups.iter().map(|group| &group.status).find(|status| status.id == id);
-        let warning = before.and_then(|now| history_room::of_full_sync(&self.node, group, now));
+        let now = groups.iter().find(|group| group.status.id == id);
+        // One that is under way goes on: what it lacks is in `status`.
+        let begins = now.filter(|group| group.sync.is_none_or(|pace| !pace.full));
+        let warning = begins.and_then(|now| history_room::of_full_sync(&self.node, group, &now.status));
         let mut reply = self.command(name, Command::Sync { full: true }).await?;
         if let Reply::Ok { warnings, .. } = &mut reply {
             warnings.extend(warning);
@@ -374,44 +479,81 @@ impl Desk {
         Ok(reply)
     }
 
-    /// One of a group at a time, or a term might begin on a node that another promotion has just made primary. A second one is refused, and
-    /// never waits: it would be carried out when whoever typed it has long gone, and the other node may be primary by then. Before the
-    /// node becomes primary its term is another one: what was asked in an earlier one must not reach this content.
+    /// One change of role of a group at a time: a term might begin on a node that another promotion has just made primary, or none where a
+    /// demotion ends meanwhile. Before the node becomes primary its term is another one: what was asked in an earlier one must not reach this
+    /// content.
     async fn promote(&self, name: &str, force: bool) -> Result<Reply, Gone> {
         let id = match self.find_taken_up(name) {
             Ok((id, _)) => id,
             Err(unknown) => return Ok(unknown),
         };
-        let Some(Ok(_alone)) = self.promoting.get(name).map(Mutex::try_lock) else {
-            let message = format!(
-                "{name}: a promotion is under way already, and goes on; what it waits for: 'farshore status {name}' and the log of node {}",
-                self.node
-            );
-            return Ok(Reply::error(ErrorCode::Refused, message));
+        let _alone = match self.role_changes.begin(name, RoleChange::Promotion, self.node.as_str()) {
+            Ok(alone) => alone,
+            Err(refusal) => return Ok(refusal),
         };
-        let groups = self.control.snapshot().await?.groups;
-        let now = groups.iter().map(|group| &group.status).find(|status| status.id == id);
-        if now.is_none_or(view::is_starting) {
+        let now = self.status_of(id).await?;
+        if now.as_ref().is_none_or(view::is_starting) {
             // Its role is not known yet.
-            return Ok(Reply::error(
-                ErrorCode::Refused,
-                format!("{name}: the group is starting; try again in a moment"),
-            ));
+            let message = format!("{name}: the group is starting; try again in a moment");
+            return Ok(Reply::refused(RefusalCode::GroupStarting, message));
         }
         let mut unrecorded = None;
         if now.is_some_and(|status| status.role == Role::Secondary) {
             unrecorded = match self.terms.begin(name).await {
                 Ok(unrecorded) => unrecorded,
                 Err(why) => {
-                    return Ok(Reply::error(ErrorCode::Failed, format!("{name}: {why}; the node was not promoted")));
+                    let message = format!("{name}: {why}; the node was not promoted");
+                    return Ok(Reply::failed(DeskRefusal::TermNotRecorded, message));
                 }
             };
         }
         let mut reply = self.command(name, Command::Promote { force, entropy: entropy() }).await?;
-        if let Reply::Ok { warnings, .. } = &mut reply {
-            warnings.extend(unrecorded);
+        if let Reply::Ok { message, warnings, unchanged, .. } = &mut reply {
+            // Whoever types it again may not have heard the first warning.
+            let again = (*unchanged && message.contains(BOTH_PRIMARY)).then(|| BOTH_PRIMARY.to_owned());
+            warnings.extend(unrecorded.into_iter().chain(again));
         }
         Ok(reply)
+    }
+
+    /// Who asks again, and may not have heard the first answer, is warned of the same: that not everything is known to have arrived decides
+    /// about the peer.
+    async fn demote(&self, name: &str, close_clients: bool) -> Result<Reply, Gone> {
+        let id = match self.find_taken_up(name) {
+            Ok((id, _)) => id,
+            Err(unknown) => return Ok(unknown),
+        };
+        let _alone = match self.role_changes.begin(name, RoleChange::Demotion, self.node.as_str()) {
+            Ok(alone) => alone,
+            Err(refusal) => return Ok(refusal),
+        };
+        let _recorded_alone = self.demotions.enter(name).await;
+        let before = self.status_of(id).await?.filter(|status| status.role == Role::Primary);
+        let before = before.map(|status| status.identity.generation);
+        if let Some(generation) = before {
+            self.demotions.begins(name, generation).await;
+        }
+        let mut reply = match close_clients {
+            true => self.demote_anyway(name).await?,
+            false => self.demote_if_unused(name).await?,
+        };
+        if let Reply::Ok { warnings, unchanged, .. } = &mut reply {
+            // It is done, also where the data thread ends now.
+            let now = self.status_of(id).await.unwrap_or_default().map(|status| status.identity);
+            if *unchanged {
+                warnings.extend(self.demotions.warnings(name, now.as_ref()));
+            } else {
+                let generation = now.map(|identity| identity.generation).or(before);
+                let unrecorded = self.demotions.ended(name, generation, warnings).await;
+                warnings.extend(unrecorded);
+            }
+        }
+        Ok(reply)
+    }
+
+    async fn status_of(&self, id: GroupId) -> Result<Option<GroupStatus>, Gone> {
+        let groups = self.control.snapshot().await?.groups;
+        Ok(groups.into_iter().map(|group| group.status).find(|status| status.id == id))
     }
 
     /// Whoever is attached is not cut off unasked: a mounted file system would fail with what it has not flushed.
@@ -458,13 +600,16 @@ impl Desk {
         };
         // Not held any longer: `status` needs it, and the data thread or the disk may take their time.
         let mut wanted = self.overrides.lock().await.clone();
+        let before = wanted.clone();
         if let Err(wrong) = wanted.change(&group.name, &settings) {
             return Ok(Reply::error(ErrorCode::BadValue, wrong.join("\n")));
         }
+        // The order goes to the data path all the same: what waits for a word of the operator has it then.
+        let unchanged = wanted == before;
         let effective = wanted.of(&group.name).effective(&group.settings);
         let command = Command::Set(effective.for_engine());
         let mut warnings = match self.control.command(id, command).await? {
-            CommandResult::Done(_) => Vec::new(),
+            CommandResult::Done(_) | CommandResult::Unchanged(_) => Vec::new(),
             CommandResult::Warning(text) => vec![text],
             refused @ CommandResult::Refused(_) => return Ok(reply(group, refused)),
         };
@@ -489,7 +634,7 @@ impl Desk {
         }
         let there = promises::of_set(&keys, &effective, (&peer, theirs));
         let message = format!("{name}: {} (on this node; {there})", values_text(&keys, &effective));
-        Ok(Reply::Ok { message, warnings, done_on: None })
+        Ok(Reply::Ok { message, warnings, done_on: None, unchanged, operation: None })
     }
 
     /// Is kept first: the links connect again in any case, and a start after this finds the same.
@@ -517,11 +662,9 @@ impl Desk {
         }
         *self.link_overrides.lock().await = wanted;
         if effective == before {
-            return Ok(Reply::Ok {
-                message: "the link's settings are what they were".to_owned(),
-                warnings,
-                done_on: None,
-            });
+            let message = "the link's settings are what they were".to_owned();
+            let unchanged = warnings.is_empty();
+            return Ok(Reply::Ok { message, warnings, done_on: None, unchanged, operation: None });
         }
         self.control.set_flow(effective.flow()).await?;
         let options = effective.socket_options(from_file.timeout);
@@ -533,7 +676,7 @@ impl Desk {
         let how = if reconnects { "whose links connect again" } else { "at once, for what it sends" };
         let values_text = values_text(&keys_of(&settings), &effective);
         let message = format!("link: {values_text} (on this node, {how}; set it on the other node too)");
-        Ok(Reply::Ok { message, warnings, done_on: None })
+        Ok(Reply::done(message, warnings))
     }
 
     /// As the data path has them now.
@@ -551,7 +694,7 @@ impl Desk {
     fn find_taken_up(&self, name: &str) -> Result<(GroupId, &ConfiguredGroup), Reply> {
         let found = self.find(name)?;
         match self.refused.get(name) {
-            Some(why) => Err(Reply::error(ErrorCode::Refused, format!("{name}: the group has failed: {why}"))),
+            Some(why) => Err(Reply::refused(RefusalCode::GroupFailed, format!("{name}: the group has failed: {why}"))),
             None => Ok(found),
         }
     }
@@ -582,7 +725,7 @@ async fn turn<'a>(
             "{what}: nothing was changed: the change of settings before this one is under way still, after {patience:?}; what it waits \
              for, a disk or a link, is in the log of node {node}; type this again when that has ended"
         );
-        Reply::error(ErrorCode::Refused, message)
+        Reply::refused(DeskRefusal::ChangeUnderWay, message)
     })
 }
 
@@ -607,9 +750,10 @@ fn reply(group: &ConfiguredGroup, result: CommandResult) -> Reply {
         CommandResult::Done(text) => Reply::ok(values_text(&text)),
         CommandResult::Warning(text) => {
             let warnings = vec![view::with_names(group, &text)];
-            Reply::Ok { message: values_text(&text), warnings, done_on: None }
+            Reply::done(values_text(&text), warnings)
         }
-        CommandResult::Refused(text) => Reply::error(ErrorCode::Refused, values_text(&text)),
+        CommandResult::Unchanged(text) => Reply::unchanged(values_text(&text)),
+        CommandResult::Refused(refusal) => Reply::refused(refusal.code, values_text(&refusal.text)),
     }
 }
 
@@ -625,7 +769,7 @@ mod tests {
         let turn = || turn(&changing, ("db", &node), Duration::from_millis(20));
         let first = turn().await.expect("nobody changes anything");
         match turn().await {
-            Err(Reply::Error { message, code: ErrorCode::Refused }) => {
+            Err(Reply::Error { message, code: ErrorCode::Refused, .. }) => {
                 assert!(
                     message.starts_with("db: nothing was changed: ") && message.contains("node alpha"),
                     "{message}"

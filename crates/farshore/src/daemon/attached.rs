@@ -6,7 +6,8 @@ use host::frontend::{ClientInfo, RequestSum};
 use settings::NodeName;
 use units::exact::show_seconds;
 
-use crate::api::{CLIENTS_SCHEMA, ClientList, ClientView, ErrorCode, Reply, RequestSums};
+use crate::api::refusals::DeskRefusal;
+use crate::api::{CLIENTS_SCHEMA, ClientList, ClientView, Reply, RequestSums};
 
 /// A client that has just disconnected may be attached for a moment still: so often is looked again before a refusal, after so long.
 pub const LOOKS: u32 = 10;
@@ -56,7 +57,7 @@ pub fn refusal(group: &str, clients: &[ClientInfo]) -> Reply {
     lines.push(format!(
         "Unmount and disconnect {object} first, or cut {object} off: farshore demote {group} --close-clients"
     ));
-    Reply::error(ErrorCode::Refused, lines.join("\n"))
+    Reply::refused(DeskRefusal::ClientsAttached, lines.join("\n"))
 }
 
 /// Who is cut off, for the answer or the log; `None`: nobody.
@@ -103,6 +104,7 @@ fn describe(client: &ClientInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::ErrorCode;
 
     fn client(number: u64) -> ClientInfo {
         ClientInfo {
@@ -116,7 +118,7 @@ mod tests {
 
     fn text(clients: &[ClientInfo]) -> String {
         match refusal("db", clients) {
-            Reply::Error { message, code: ErrorCode::Refused } => message,
+            Reply::Error { message, code: ErrorCode::Refused, .. } => message,
             other => panic!("{other:?}"),
         }
     }

@@ -22,7 +22,7 @@ use serde_json::Value;
 use settings::events::EventKind;
 use settings::{Config, NodeName};
 
-use self::commands::{CommandSource, CommandText};
+use self::commands::{CommandEnd, CommandSource, CommandText};
 use self::hooks::Hooks;
 use self::queue::BoundedQueue;
 use super::reader_room::ReaderRoom;
@@ -72,7 +72,7 @@ pub(super) struct CommandUnderWay {
     /// Where it is done, if not here.
     node: Option<String>,
     begun: Instant,
-    result: Option<(&'static str, String)>,
+    end: Option<CommandEnd>,
 }
 
 impl CommandUnderWay {
@@ -84,26 +84,26 @@ impl CommandUnderWay {
         begun: Instant,
     ) -> CommandUnderWay {
         let (events, node) = (events.clone(), node.map(str::to_owned));
-        CommandUnderWay { events, command, who, node, begun, result: None }
+        CommandUnderWay { events, command, who, node, begun, end: None }
     }
 
-    /// What came of it, as a word and as a sentence.
-    pub fn ended(&mut self, result: (&'static str, String)) {
-        self.result = Some(result);
+    /// What came of it.
+    pub fn ended(&mut self, end: CommandEnd) {
+        self.end = Some(end);
     }
 }
 
 impl Drop for CommandUnderWay {
     fn drop(&mut self) {
         let Some(command) = self.command.take() else { return };
-        let (result, answer) = self.result.take().unwrap_or_else(|| {
+        let end = self.end.take().unwrap_or_else(|| {
             let why = match std::thread::panicking() {
                 true => "this daemon broke down over it; what it said is in its log",
                 false => "this daemon ended before the answer was here",
             };
-            ("unknown", why.to_owned())
+            CommandEnd::new("unknown", why)
         });
-        self.events.record(command.event(&self.who, self.node.as_deref(), (result, answer), self.begun.elapsed()));
+        self.events.record(command.event(&self.who, self.node.as_deref(), end, self.begun.elapsed()));
     }
 }
 
@@ -252,7 +252,7 @@ mod tests {
             CommandUnderWay::new(&events, command, CommandSource::default(), node, Instant::now())
         };
         let mut done = under_way(Some("beta"));
-        done.ended(("done", "demoted".to_owned()));
+        done.ended(CommandEnd::new("done", "demoted"));
         drop(done);
         drop(under_way(Some("beta")));
         drop(under_way(None));

@@ -14,12 +14,13 @@ use engine::identity::Role;
 use host::link::control::ControlFailure;
 
 use super::answer::Desk;
-use super::events::commands::{CommandSource, CommandText, result_of};
+use super::events::commands::{CommandEnd, CommandSource, CommandText};
 use super::events::{CommandUnderWay, EventSender};
 use super::peer_desk::PeerDesk;
 use super::peer_desk::visitors::{Carried, carried};
+use crate::api::refusals::DeskRefusal;
 use crate::api::server::Asker;
-use crate::api::{ApiRequest, ErrorCode, Reply};
+use crate::api::{ApiRequest, ErrorCode, RefusalView, Reply};
 
 /// How long an order waits for who gave it. That takes a millisecond.
 const WHO_PATIENCE: Duration = Duration::from_millis(500);
@@ -39,6 +40,7 @@ impl FrontDesk {
         match request {
             ApiRequest::On { node, order } => self.answer_on(&node, *order, asker).await,
             ApiRequest::StatusOfBoth { group } => self.status_of_both(group, asker).await,
+            ApiRequest::ConnectPreview { group } => self.preview(group, asker).await,
             request => match self.whose(&request).await {
                 None => self.desk.answer(request, asker).await,
                 Some((peer, why)) => self.carry(&peer, request, &why, asker).await,
@@ -54,12 +56,12 @@ impl FrontDesk {
         match carried(&order) {
             Carried::Look => match self.peers.ask(node, order).await {
                 Ok(reply) => done_on(node, reply),
-                Err(why) => Reply::error(ErrorCode::Failed, format!("node {node} does not answer: {why}")),
+                Err(why) => Reply::failed(DeskRefusal::PeerNotReached, format!("node {node} does not answer: {why}")),
             },
             Carried::Order(_) => self.carry(node, order, "", asker).await,
             Carried::Never(what) => {
                 let message = format!("{what} is not carried to another node; type it on node {node}");
-                Reply::error(ErrorCode::BadRequest, message)
+                Reply::coded(ErrorCode::BadRequest, DeskRefusal::NotCarried, message)
             }
         }
     }
@@ -70,6 +72,18 @@ impl FrontDesk {
             status.peer_says = self.peers.says(status, group.as_deref()).await;
         }
         reply
+    }
+
+    /// The primary knows what would be sent. Where it does not answer, this node says so.
+    async fn preview(&self, group: String, asker: Asker) -> Reply {
+        let place = self.desk.place_in(&group).await;
+        let request = ApiRequest::ConnectPreview { group };
+        if let Some(place) = place.filter(|place| place.role == Role::Secondary)
+            && let Ok(reply @ Reply::ConnectPreview(_)) = self.peers.ask(&place.peer, request.clone()).await
+        {
+            return reply;
+        }
+        self.desk.answer(request, asker).await
     }
 
     /// The other node, where it is the one that must do this, and why it is.
@@ -91,24 +105,27 @@ impl FrontDesk {
         let begun = Instant::now();
         let who = CommandSource::look_within(asker, WHO_PATIENCE).await;
         let mut command = CommandUnderWay::new(&self.events, CommandText::of(&order), who, Some(peer), begun);
-        let (reply, result) = self.have_done(peer, &order, why).await;
-        command.ended(result);
+        let (reply, end) = self.have_done(peer, &order, why).await;
+        command.ended(end);
         reply
     }
 
     /// The answer, and for the log of events what came of it.
-    async fn have_done(&self, peer: &str, order: &ApiRequest, why: &str) -> (Reply, (&'static str, String)) {
-        let refused = |result, code, message: String| (Reply::error(code, message.clone()), (result, message));
+    async fn have_done(&self, peer: &str, order: &ApiRequest, why: &str) -> (Reply, CommandEnd) {
+        let refused = |result, code, refusal: RefusalView, message: String| {
+            let end = CommandEnd::new(result, message.clone()).because(refusal.clone());
+            (Reply::coded(code, refusal, message), end)
+        };
         match self.peers.order(peer, order).await {
             Ok(reply) => {
-                let result = result_of(&reply);
-                (done_on(peer, reply), result)
+                let end = CommandEnd::of(&reply);
+                (done_on(peer, reply), end)
             }
             Err(ControlFailure::NotReached(reason)) => {
                 let typed = typed(order);
                 let message =
                     format!("{why}Nothing was done: node {peer} was not reached: {reason}. Type it there: {typed}");
-                refused("not-reached", ErrorCode::Refused, message)
+                refused("not-reached", ErrorCode::Refused, DeskRefusal::PeerNotReached.into(), message)
             }
             Err(ControlFailure::Unknown(reason)) => {
                 let (typed, group) = (typed(order), group_of(order));
@@ -116,7 +133,10 @@ impl FrontDesk {
                     "it is not known whether node {peer} has done this: {typed}. It was sent, and then: {reason}. Look before you type \
                      it again: farshore status {group} --on {peer}"
                 );
-                refused("unknown", ErrorCode::OutcomeUnknown, message)
+                let command = CommandText::of(order);
+                let refusal = command.map(|command| command.lost(DeskRefusal::OutcomeUnknown));
+                let refusal = refusal.unwrap_or_else(|| DeskRefusal::OutcomeUnknown.into());
+                refused("unknown", ErrorCode::OutcomeUnknown, refusal, message)
             }
         }
     }
@@ -132,10 +152,13 @@ fn group_of(order: &ApiRequest) -> &str {
 /// The answer of another node's daemon, with where it comes from.
 fn done_on(node: &str, reply: Reply) -> Reply {
     match reply {
-        Reply::Ok { message, warnings, .. } => {
-            Reply::Ok { message: format!("done on node {node}: {message}"), warnings, done_on: Some(node.to_owned()) }
+        Reply::Ok { message, warnings, unchanged, operation, .. } => {
+            let (message, done_on) = (format!("done on node {node}: {message}"), Some(node.to_owned()));
+            Reply::Ok { message, warnings, done_on, unchanged, operation }
         }
-        Reply::Error { message, code } => Reply::Error { message: format!("node {node} says: {message}"), code },
+        Reply::Error { message, code, refusal, operation } => {
+            Reply::Error { message: format!("node {node} says: {message}"), code, refusal, operation }
+        }
         other => other,
     }
 }

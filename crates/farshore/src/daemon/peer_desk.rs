@@ -104,6 +104,8 @@ impl ReplyBounds {
             ApiRequest::LinkHistory { .. } => PEER_HISTORY_BYTES_MAX,
             ApiRequest::Events { .. } => PEER_PAGE_BYTES_MAX,
             ApiRequest::On { .. }
+            | ApiRequest::Operation { .. }
+            | ApiRequest::ConnectPreview { .. }
             | ApiRequest::Record { .. }
             | ApiRequest::Logging { .. }
             | ApiRequest::Sync { .. }

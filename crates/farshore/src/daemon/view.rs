@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use engine::Wall;
 use engine::identity::Role;
 use engine::limits::GREETING_LATE_AFTER;
 use engine::state::{Mode, State};
@@ -95,6 +96,7 @@ fn group_status(
         name: group.name.to_string(),
         role: now.role.word().into(),
         starting: now.starting,
+        promoting: false,
         generation: now.identity.generation.to_string(),
         term: String::new(),
         mode: now.mode.map_or(UNKNOWN, Mode::word).to_owned(),
@@ -120,10 +122,9 @@ fn group_status(
         journal: (now.role == Role::Secondary)
             .then_some(api::JournalStatus { bytes: now.unapplied_bytes, limit_bytes: group.layout.journal_bytes }),
         peers: vec![peer(node, group, snapshot)],
-        promotable: now.promotable.map(|(position, wall)| api::RecoveryPoint {
-            sequence: position.seq.0,
-            time: units::exact::time_text(wall.0),
-        }),
+        promotable: now
+            .promotable
+            .map(|(position, wall)| api::RecoveryPoint { sequence: position.seq.0, time: time(wall) }),
         marks: now.rollback_point.iter().map(mark).collect(),
         sync: now.sync.map(|sync| api::SyncView {
             full: snapshot.sync.is_some_and(|pace| pace.full),
@@ -152,12 +153,17 @@ fn mark(point: &figures::RollbackPointStatus) -> api::MarkStatus {
     api::MarkStatus {
         name: point.name.clone(),
         sequence: point.position.seq.0,
-        time: units::exact::time_text(point.wall.0),
+        time: time(point.wall),
         used_bytes: point.used_bytes,
         reserved_bytes: point.reserved_bytes,
         limit_bytes: point.limit_bytes,
         error: point.damaged.clone(),
     }
+}
+
+/// `None`: none is known, as of an old primary that gave no write a time in its last run.
+fn time(wall: Wall) -> Option<String> {
+    (wall != Wall::default()).then(|| units::exact::time_text(wall.0))
 }
 
 /// A secondary whose peer is connected and has not spoken as its primary since. A primary says by itself what it waits for.
@@ -235,9 +241,7 @@ fn peer(node: &NodeName, group: &ConfiguredGroup, snapshot: &GroupSnapshot) -> a
             settings.acting().map(|key| (key.to_string(), settings.text(key))).collect()
         }),
         dirty_bytes: now.dirty_bytes,
-        recovery_point: now
-            .recovery_point
-            .map(|(seq, wall)| api::RecoveryPoint { sequence: seq.0, time: units::exact::time_text(wall.0) }),
+        recovery_point: now.recovery_point.map(|(seq, wall)| api::RecoveryPoint { sequence: seq.0, time: time(wall) }),
     }
 }
 
@@ -356,4 +360,31 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapsh
 
 fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::{Position, Seq};
+
+    use super::*;
+
+    /// `mark list` said that the image was one of 1970.
+    #[test]
+    fn a_mark_of_an_old_primary_has_no_time() {
+        let point = |wall| figures::RollbackPointStatus {
+            name: "before-sync-12".to_owned(),
+            position: Position { seq: Seq(17), ..Position::default() },
+            wall,
+            used_bytes: 1,
+            reserved_bytes: 2,
+            limit_bytes: 3,
+            damaged: None,
+        };
+        let known = mark(&point(Wall(1_795_348_800_123_456_789)));
+        assert_eq!(known.time.as_deref(), Some("2026-11-22T12:00:00.123Z"));
+        let unknown = mark(&point(Wall(0)));
+        assert_eq!((unknown.sequence, unknown.time.as_deref()), (17, None));
+        let said = crate::show::marks(&[unknown]);
+        assert!(said.starts_with("before-sync-12: the image at an unknown time, sequence 17; "), "{said}");
+    }
 }

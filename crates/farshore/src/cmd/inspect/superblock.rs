@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use engine::Position;
 use engine::cell::{BYTES, Rejected};
 use engine::identity::Role;
 use engine::superblock::{self, KIND, RollbackPoint, Superblock};
+use engine::{Position, Wall};
 use serde_json::{Value, json};
 
 use super::cell;
@@ -71,7 +71,7 @@ fn facts(found: &Superblock) -> Value {
         "unverified_run": (found.unverified_run.0 != 0).then_some(found.unverified_run.0),
         "journal_head": { "offset": found.journal.offset, "ordinal": found.journal.ordinal },
         "confirmed_ordinal": found.confirmed_ordinal,
-        "applied_time": (found.applied_wall.0 != 0).then(|| time_text(found.applied_wall.0)),
+        "applied_time": time(found.applied_wall),
         "rollback_point": point_facts(&found.rollback_point),
         "peer_confirmed": position_facts(found.confirmed.position),
         "peer_image": position_facts(found.confirmed.image),
@@ -83,11 +83,20 @@ fn point_facts(point: &RollbackPoint) -> Value {
     match point.id {
         0 => Value::Null,
         id => json!({
-            "id": id, "position": position_facts(point.position), "time": time_text(point.wall.0),
+            "id": id, "position": position_facts(point.position), "time": time(point.wall),
             "batches": (!point.was_damaged()).then_some(point.batches), "damaged": point.was_damaged(),
             "reserved_bytes": point.reserved_bytes,
         }),
     }
+}
+
+/// `None`: none is known.
+fn time(wall: Wall) -> Option<String> {
+    (wall != Wall::default()).then(|| time_text(wall.0))
+}
+
+fn time_words(wall: Wall) -> String {
+    time(wall).unwrap_or_else(|| "an unknown time".to_owned())
 }
 
 fn position_facts(at: Position) -> Value {
@@ -145,8 +154,7 @@ fn describe(report: &mut InspectReport, found: &Superblock) {
     let head = found.journal;
     report.line("journal head", format!("byte {}, batch {}", head.offset, head.ordinal));
     report.line("confirmed", format!("batches below {}", found.confirmed_ordinal));
-    let applied = if found.applied_wall.0 == 0 { "unknown".into() } else { time_text(found.applied_wall.0) };
-    report.line("applied up to", format!("{applied} (the primary's clock)"));
+    report.line("applied up to", format!("{} (the primary's clock)", time_words(found.applied_wall)));
     describe_point(report, found);
     if found.confirmed.position.seq.0 > 0 {
         report.line("peer applied", position_words(found.confirmed.position));
@@ -185,7 +193,7 @@ fn describe_point(report: &mut InspectReport, found: &Superblock) {
         return report.line("rollback point", "none");
     }
     report.line("rollback point", format!("{:016x}: {}", point.id, position_words(point.position)));
-    report.line("", format!("taken at {} (the primary's clock)", time_text(point.wall.0)));
+    report.line("", format!("taken at {} (the primary's clock)", time_words(point.wall)));
     let held = if point.was_damaged() {
         "found damaged at an earlier start: it is no image".into()
     } else {
@@ -212,7 +220,7 @@ pub fn read_up_to(file: &File, bytes: u64) -> std::io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use engine::{Incarnation, Seq, Wall};
+    use engine::{Incarnation, Seq};
 
     use super::*;
     use crate::outcome::Exit;
@@ -292,6 +300,11 @@ mod tests {
         let facts = &seen.facts["copies"][2];
         assert_eq!((&facts["unverified_run"], &facts["rollback_point"]["batches"]), (&json!(12), &json!(6)));
         assert_eq!((&facts["flushed"], &facts["alone"]), (&json!([31, 32]), &json!(true)));
+
+        let timeless = Superblock { rollback_point: RollbackPoint { wall: Wall(0), ..point }, ..full };
+        let seen = report(&[vec![0; 2 * BYTES], timeless.encode()].concat());
+        assert!(seen.lines.join("\n").contains("taken at an unknown time"), "{seen:?}");
+        assert_eq!(seen.facts["copies"][2]["rollback_point"]["time"], Value::Null);
     }
 
     /// The engine's checksum, by way of a frame: this crate has no other use for one.

@@ -11,14 +11,17 @@ use std::time::Duration;
 use settings::events::EventKind;
 use tokio::sync::Semaphore;
 
+use crate::api::refusals::DeskRefusal;
 use crate::api::server::Asker;
-use crate::api::{ApiRequest, ErrorCode, Reply};
-use crate::events::NewEvent;
+use crate::api::{ApiRequest, OperationState, RefusalView, Reply};
+use crate::events::{NewEvent, cut};
 
 /// Most of a process's environment that is looked through.
 const ENVIRONMENT_BYTES_MAX: u64 = 256 << 10;
 /// Most of the list of users.
 const USERS_BYTES_MAX: u64 = 4 << 20;
+/// Warnings of an answer that its event keeps.
+const WARNINGS_MAX: usize = 4;
 /// Looks at once. Each has a thread, which it keeps while a disk hangs: the daemon's other files are read and written by the rest of them.
 static LOOKS: Semaphore = Semaphore::const_new(4);
 /// What the audit system says of who never logged in.
@@ -30,6 +33,8 @@ pub(in crate::daemon) struct CommandText {
     command: &'static str,
     group: Option<String>,
     arguments: String,
+    /// The name by which its end can be waited for, where it is done here.
+    operation: Option<String>,
 }
 
 impl CommandText {
@@ -52,21 +57,35 @@ impl CommandText {
             | ApiRequest::StatusOfBoth { .. }
             | ApiRequest::Clients { .. }
             | ApiRequest::LinkHistory { .. }
+            | ApiRequest::Operation { .. }
+            | ApiRequest::ConnectPreview { .. }
             | ApiRequest::Counters
             | ApiRequest::Record { .. }
             | ApiRequest::Events { .. } => return None,
         };
-        Some(CommandText { command, group: group.cloned(), arguments })
+        Some(CommandText { command, group: group.cloned(), arguments, operation: None })
     }
 
-    /// The event of its end, with a word for what came of it and the answer. `to_node`: who was to do it, if not this node.
-    pub fn event(
-        self,
-        who: &CommandSource,
-        to_node: Option<&str>,
-        (result, answer): (&str, String),
-        took: Duration,
-    ) -> NewEvent {
+    pub fn verb(&self) -> &'static str {
+        self.command
+    }
+
+    pub fn group(&self) -> Option<&str> {
+        self.group.as_deref()
+    }
+
+    pub fn of_operation(self, id: String) -> CommandText {
+        CommandText { operation: Some(id), ..self }
+    }
+
+    /// Why nobody knows how it ended.
+    pub fn lost(&self, refusal: DeskRefusal) -> RefusalView {
+        RefusalView::of_lost(refusal, self.command, &self.arguments)
+    }
+
+    /// The event of its end. `to_node`: who was to do it, if not this node.
+    pub fn event(self, who: &CommandSource, to_node: Option<&str>, end: CommandEnd, took: Duration) -> NewEvent {
+        let CommandEnd { result, answer, warnings, refusal } = end;
         let typed = [self.command, &self.arguments].iter().filter(|word| !word.is_empty()).copied().collect::<Vec<_>>();
         let there = to_node.map(|node| format!(" on node {node}")).unwrap_or_default();
         let text = format!("'{}'{there} by {}: {result}: {answer}", typed.join(" "), who.sentence());
@@ -77,22 +96,61 @@ impl CommandText {
         };
         let arguments = (!self.arguments.is_empty()).then_some(self.arguments);
         let event = event.with("command", self.command).with_known("arguments", arguments);
+        let event = event.with_known("operation", self.operation);
         let event = event.with("result", result).with("answer", answer).with_ms("took_ms", Some(took));
+        // For whoever asks after a restart how it ended.
+        let (code, retry) = refusal.map(|refusal| (refusal.code, refusal.retry.as_str().to_owned())).unzip();
+        let event = event.with_known("warnings", (!warnings.is_empty()).then_some(warnings));
+        let event = event.with_known("refusal", code).with_known("retry", retry);
         who.add_to(event.with_known("to_node", to_node))
     }
 }
 
-/// A word for what came of a command, and the answer.
-pub(in crate::daemon) fn result_of(reply: &Reply) -> (&'static str, String) {
-    match reply {
-        Reply::Ok { message, warnings, .. } if warnings.is_empty() => ("done", message.clone()),
-        Reply::Ok { message, warnings, .. } => {
-            let told = warnings.iter().filter(|warning| !message.contains(*warning)).cloned();
-            ("warning", std::iter::once(message.clone()).chain(told).collect::<Vec<_>>().join("; "))
+/// What came of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::daemon) struct CommandEnd {
+    /// A word of the field `result`.
+    result: &'static str,
+    /// Its warnings are in it too.
+    answer: String,
+    warnings: Vec<String>,
+    refusal: Option<RefusalView>,
+}
+
+impl CommandEnd {
+    pub fn new(result: &'static str, answer: impl Into<String>) -> CommandEnd {
+        CommandEnd { result, answer: answer.into(), warnings: Vec::new(), refusal: None }
+    }
+
+    pub fn because(self, refusal: RefusalView) -> CommandEnd {
+        CommandEnd { refusal: Some(refusal), ..self }
+    }
+
+    pub fn of(reply: &Reply) -> CommandEnd {
+        match reply {
+            Reply::Ok { message, warnings, unchanged, .. } => {
+                let result = match (unchanged, warnings.is_empty()) {
+                    (true, _) => "unchanged",
+                    (false, true) => "done",
+                    (false, false) => "warning",
+                };
+                let told = warnings.iter().filter(|warning| !message.contains(*warning)).cloned();
+                let answer = std::iter::once(message.clone()).chain(told).collect::<Vec<_>>().join("; ");
+                let warnings = warnings.iter().take(WARNINGS_MAX).cloned().map(cut).collect();
+                CommandEnd { warnings, ..CommandEnd::new(result, answer) }
+            }
+            Reply::Error { message, code, refusal, .. } => {
+                let refusal = refusal.as_deref().cloned().unwrap_or_else(|| RefusalView::of(code));
+                let result = match refusal.outcome(code) {
+                    OperationState::Failed => "failed",
+                    // Of another node it is not told how it ended.
+                    OperationState::Unknown | OperationState::Running => "unknown",
+                    _ => "refused",
+                };
+                CommandEnd::new(result, message.clone()).because(refusal)
+            }
+            _ => CommandEnd::new("done", ""),
         }
-        Reply::Error { message, code: ErrorCode::Failed } => ("failed", message.clone()),
-        Reply::Error { message, .. } => ("refused", message.clone()),
-        _ => ("done", String::new()),
     }
 }
 
@@ -197,7 +255,11 @@ fn user_name(users: &str, uid: u32) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use engine::RefusalCode;
+    use serde_json::json;
+
     use super::*;
+    use crate::api::ErrorCode;
 
     /// Each look that hung with a disk kept a thread, until none was left to read and write the daemon's files.
     #[tokio::test]
@@ -218,17 +280,24 @@ mod tests {
     fn a_command_tells_what_by_whom_and_what_came_of_it() {
         let request = ApiRequest::Promote { group: "db".to_owned(), force: true };
         let text = CommandText::of(&request).expect("it changes something");
-        let warned = Reply::Ok { message: "db: primary".to_owned(), warnings: vec!["mind".to_owned()], done_on: None };
+        let warned = Reply::done("db: primary", vec!["mind".to_owned()]);
         let record =
-            text.clone().event(&alice(), None, result_of(&warned), Duration::from_millis(5)).numbered(1, "alpha");
+            text.clone().event(&alice(), None, CommandEnd::of(&warned), Duration::from_millis(5)).numbered(1, "alpha");
         assert_eq!(record.text, "'promote --force' by root (logged in as alice): warning: db: primary; mind");
         assert_eq!((record.group.as_deref(), record.fields["login"].as_str()), (Some("db"), Some("alice")));
-        let refused = result_of(&Reply::error(ErrorCode::Refused, "no"));
-        let refused = text.event(&alice(), None, refused, Duration::ZERO);
-        assert_eq!(refused.numbered(1, "alpha").fields["result"].as_str(), Some("refused"));
+        let refused = CommandEnd::of(&Reply::error(ErrorCode::Refused, "no"));
+        let named = text.clone().of_operation("alpha-0f-7".to_owned());
+        let refused = named.event(&alice(), None, refused, Duration::ZERO).numbered(1, "alpha");
+        let told = ["result", "operation"].map(|field| refused.fields[field].as_str());
+        assert_eq!(told, [Some("refused"), Some("alpha-0f-7")]);
+        let cut_off = CommandEnd::of(&Reply::failed(DeskRefusal::DaemonStopping, "its data thread has ended"));
+        assert_eq!(cut_off.result, "unknown", "it may be done all the same");
+        let repeated = CommandEnd::of(&Reply::unchanged("db: already primary; nothing to do"));
+        let repeated = text.event(&alice(), None, repeated, Duration::ZERO);
+        assert_eq!(repeated.numbered(1, "alpha").fields["result"].as_str(), Some("unchanged"));
         let sync = CommandText::of(&ApiRequest::Sync { group: "g\u{1}".repeat(70_000), full: false })
             .expect("it changes something");
-        let not_reached = ("not-reached", "no way".to_owned());
+        let not_reached = CommandEnd::new("not-reached", "no way");
         let carried = sync.event(&alice(), Some("beta"), not_reached, Duration::ZERO).numbered(1, "alpha");
         assert_eq!(carried.text, "'sync' on node beta by root (logged in as alice): not-reached: no way");
         assert_eq!(
@@ -238,16 +307,41 @@ mod tests {
         assert!(carried.line().len() < 2000, "whatever it was typed for");
         let settings = BTreeMap::from([("buffers".to_owned(), "4MiB".to_owned())]);
         let tuned = CommandText::of(&ApiRequest::SetLink { settings }).expect("it changes something");
-        let tuned = tuned.event(&alice(), None, result_of(&Reply::ok("link: done")), Duration::ZERO);
+        let tuned = tuned.event(&alice(), None, CommandEnd::of(&Reply::ok("link: done")), Duration::ZERO);
         let tuned = tuned.numbered(1, "alpha");
         assert_eq!((tuned.group, tuned.fields["arguments"].as_str()), (None, Some("buffers=4MiB")));
         assert_eq!(CommandText::of(&ApiRequest::Counters), None);
     }
 
+    /// After a restart of the daemon a repeated demotion had warned of nothing, and each refusal was `refused`.
+    #[test]
+    fn an_event_keeps_warnings_and_refusals_for_whoever_asks_later() {
+        let request = ApiRequest::Demote { group: "db".to_owned(), close_clients: false };
+        let record = |reply: &Reply| {
+            let command = CommandText::of(&request).expect("it changes something");
+            command.event(&alice(), None, CommandEnd::of(reply), Duration::ZERO).numbered(1, "alpha")
+        };
+        let mut repeated = Reply::unchanged("db: already secondary; nothing to do");
+        let Reply::Ok { warnings, .. } = &mut repeated else { panic!("{repeated:?}") };
+        warnings.extend(["64 KiB here may differ".to_owned(), "x".repeat(5000)]);
+        let repeated = record(&repeated);
+        assert_eq!(repeated.fields["result"], "unchanged");
+        assert_eq!(repeated.fields["warnings"][0], "64 KiB here may differ");
+        assert!(repeated.fields["answer"].as_str().is_some_and(|answer| answer.contains("may differ")), "{repeated:?}");
+        assert!(repeated.line().len() < 5000, "{}", repeated.line().len());
+        let refused = record(&Reply::refused(RefusalCode::RoleChanging, "db: not now"));
+        let told = ["refusal", "retry", "result"].map(|field| refused.fields[field].clone());
+        assert_eq!(told, [json!("role-changing"), json!("later"), json!("refused")]);
+        let lost = record(&Reply::refused(RefusalCode::RecordUnknown, "db: a disk failed"));
+        assert_eq!(lost.fields["result"], "unknown", "it may be on record");
+        let done = record(&Reply::ok("db: demoted"));
+        assert!(!["refusal", "retry", "warnings"].iter().any(|field| done.fields.contains_key(*field)), "{done:?}");
+    }
+
     #[test]
     fn who_asked_is_found_by_the_kernels_word() {
         let me = rustix::process::geteuid().as_raw();
-        let asker = Asker { node: None, uid: Some(me), pid: i32::try_from(std::process::id()).ok() };
+        let asker = Asker { uid: Some(me), pid: i32::try_from(std::process::id()).ok(), ..Asker::default() };
         let who = CommandSource::look(asker);
         assert_eq!(who.uid, Some(me));
         assert!(who.program.is_some(), "{who:?}");

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::super::answer::Desk;
+use crate::api::refusals::DeskRefusal;
 use crate::api::server::{Asker, Handler, understood};
 use crate::api::{ApiRequest, ErrorCode, Reply};
 use crate::events::{EventRecord, cut};
@@ -34,6 +35,8 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         ApiRequest::Status { .. }
         | ApiRequest::Counters
         | ApiRequest::Clients { .. }
+        | ApiRequest::Operation { .. }
+        | ApiRequest::ConnectPreview { .. }
         | ApiRequest::Events { .. }
         | ApiRequest::LinkHistory { .. } => Carried::Look,
         ApiRequest::Logging { group }
@@ -101,13 +104,13 @@ where
     }
 
     async fn answer(&self, peer: &str, request: ApiRequest) -> Reply {
-        if let Err((code, why)) = self.admit(peer, &request) {
+        if let Err((code, refusal, why)) = self.admit(peer, &request) {
             // It has words of the peer's.
             let why = cut(why);
             if self.is_news(peer, &why) {
                 tracing::warn!("node {peer} was refused what it asked for: {why}");
             }
-            return Reply::error(code, why);
+            return Reply::coded(code, refusal, why);
         }
         let request = about_asker(peer, request);
         if let Carried::Order(_) = carried(&request)
@@ -125,27 +128,32 @@ where
         self.reports.is_news(ReportSubject::Peer(peer), line)
     }
 
-    fn admit(&self, peer: &str, request: &ApiRequest) -> Result<(), (ErrorCode, String)> {
+    fn admit(&self, peer: &str, request: &ApiRequest) -> Result<(), (ErrorCode, DeskRefusal, String)> {
         let node = self.desk.node();
-        let refused = |why| Err((ErrorCode::Refused, why));
+        let refused = |refusal, why| Err((ErrorCode::Refused, refusal, why));
         let forbids = |what| {
             let word = self.may.as_str();
-            refused(format!(
+            let why = format!(
                 "node {node} lets its peers {what} (peer_commands = \"{word}\" in [nodes.{node}]): type it there"
-            ))
+            );
+            refused(DeskRefusal::PeerForbids, why)
         };
         match (carried(request), self.may) {
-            (Carried::Never(what), _) => refused(format!("node {node} does not do this for another node: {what}")),
+            (Carried::Never(what), _) => {
+                let why = format!("node {node} does not do this for another node: {what}");
+                refused(DeskRefusal::NotCarried, why)
+            }
             (_, PeerCommands::None) => forbids("ask nothing"),
             (Carried::Order(_), PeerCommands::Read) => forbids("look, and order nothing"),
             (Carried::Look, _) if is_of_another_link(peer, request) => {
-                refused(format!("node {node} tells node {peer} of no link but theirs"))
+                let why = format!("node {node} tells node {peer} of no link but theirs");
+                refused(DeskRefusal::PeerForbids, why)
             }
             (Carried::Order(_) | Carried::Look, _) => match unshared(request, |group| self.desk.shares(group, peer)) {
                 // This node's own answer would name the groups that it has with others.
                 Some(group) => {
                     let why = format!("nodes {node} and {peer} have no group {group:?} with each other");
-                    Err((ErrorCode::UnknownGroup, why))
+                    Err((ErrorCode::UnknownGroup, DeskRefusal::UnknownGroup, why))
                 }
                 None => Ok(()),
             },
@@ -160,6 +168,7 @@ fn unshared(request: &ApiRequest, shares: impl Fn(&str) -> bool) -> Option<&str>
         (_, ApiRequest::Status { group } | ApiRequest::Clients { group } | ApiRequest::Events { group, .. }) => {
             group.as_deref()
         }
+        (_, ApiRequest::ConnectPreview { group }) => Some(group.as_str()),
         _ => None,
     };
     group.filter(|group| !shares(group))
@@ -197,7 +206,17 @@ fn leave_shared(peer: &str, reply: &mut Reply, shares: impl Fn(&str) -> bool) {
             page.events.retain(|event| is_shared(event) && !about_others(event));
             page.shorten(PEER_EVENTS_BYTES_MAX);
         }
-        Reply::Ok { .. } | Reply::Error { .. } | Reply::LinkHistory(_) | Reply::Recorded(_) => {}
+        Reply::Operation(operation) if operation.group.as_deref().is_none_or(|group| !shares(group)) => {
+            let node = &operation.node;
+            let message = format!("nodes {node} and {peer} have no group with each other of which that is one");
+            *reply = Reply::refused(DeskRefusal::UnknownOperation, message);
+        }
+        Reply::Ok { .. }
+        | Reply::Error { .. }
+        | Reply::LinkHistory(_)
+        | Reply::Recorded(_)
+        | Reply::Operation(_)
+        | Reply::ConnectPreview(_) => {}
     }
 }
 
@@ -235,6 +254,18 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_hears_of_operations_on_shared_groups_only() {
+        let operation = |group: &str| {
+            let facts = r#""schema":"s","node":"a","id":"a-0f-7","verb":"set","begun_unix_ms":5,"state":"done""#;
+            left(&format!(r#"{{"reply":"operation",{facts}{group}}}"#))
+        };
+        assert!(matches!(operation(r#","group":"db""#), Reply::Operation(_)));
+        for others in [r#","group":"web""#, ""] {
+            assert!(matches!(operation(others), Reply::Error { .. }), "{others}");
+        }
+    }
+
+    #[test]
     fn a_peer_reads_the_history_of_its_own_link_only() {
         let history = |peer: Option<&str>| ApiRequest::LinkHistory { peer: peer.map(str::to_owned), since_unix_ms: 0 };
         assert!(is_of_another_link("beta", &history(Some("gamma"))));
@@ -252,7 +283,8 @@ mod tests {
         let requests = |name: &str| {
             let (status, clients) =
                 (ApiRequest::Status { group: group(name) }, ApiRequest::Clients { group: group(name) });
-            [status, clients, events(group(name)), ApiRequest::Logging { group: name.to_owned() }]
+            let preview = ApiRequest::ConnectPreview { group: name.to_owned() };
+            [status, clients, preview, events(group(name)), ApiRequest::Logging { group: name.to_owned() }]
         };
         let shares = |group: &str| group == "db";
         assert!(requests("web").iter().all(|request| unshared(request, shares) == Some("web")));

@@ -1,0 +1,230 @@
+//! What is shown of the answers to a command for several groups: text as it comes, or one JSON object at the end.
+
+use std::process::ExitCode;
+
+use super::reach::{self, said, unexpected};
+use crate::api::refusals::DeskRefusal;
+use crate::api::{ANSWER_SCHEMA, AnswerList, AnswerView, OperationState, RefusalView, Reply};
+use crate::args::reach::ReachAny;
+use crate::log::last_word;
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, FailureCause, clean_lines, print, warn};
+
+/// Answers so far, and how the command ends with them.
+pub struct Answers {
+    verb: &'static str,
+    json: bool,
+    list: Vec<AnswerView>,
+    worst: Exit,
+}
+
+impl Answers {
+    pub fn new(verb: &'static str, json: bool) -> Answers {
+        Answers { verb, json, list: Vec::new(), worst: Exit::Done }
+    }
+
+    /// The groups that are meant, as [`reach::groups`] finds them. Where nobody says which these are, that is the one answer, and there are
+    /// none.
+    ///
+    /// # Errors
+    /// As there, where answers are text; or the command was typed wrongly.
+    pub fn targets(&mut self, reach: &ReachAny, typed: &[String], all: bool) -> Result<Vec<String>, CommandFailure> {
+        match reach::groups(reach, typed, all) {
+            Err(failure) if self.json && failure.exit != Exit::Usage => {
+                self.failed(None, failure);
+                Ok(Vec::new())
+            }
+            found => found,
+        }
+    }
+
+    /// The answer of a daemon for a group, or why there is none. The next group is asked all the same.
+    ///
+    /// # Errors
+    /// The command was typed wrongly, for whichever group.
+    pub fn add(&mut self, group: &str, answer: Result<Reply, CommandFailure>) -> Result<(), CommandFailure> {
+        match answer {
+            Err(failure) if failure.exit == Exit::Usage => return Err(failure),
+            Err(failure) => self.failed(Some(group), failure),
+            Ok(reply) if self.json => self.keep(group, reply),
+            Ok(reply) => match said(reply) {
+                Ok(exit) => self.ends_with(exit),
+                Err(failure) => self.failed(Some(group), failure),
+            },
+        }
+        Ok(())
+    }
+
+    /// What was answered before for this group has come to its end, or not.
+    pub fn amend(&mut self, group: &str, ended: Result<String, CommandFailure>) {
+        let kept = self.list.iter().rposition(|answer| answer.group.as_deref() == Some(group));
+        match (ended, kept) {
+            (Ok(message), Some(at)) => {
+                let answer = &mut self.list[at];
+                answer.message = message;
+                if answer.result == OperationState::Running {
+                    answer.result = OperationState::Done;
+                }
+            }
+            (Ok(message), None) => {
+                if let Err(failure) = print(&format!("{message}\n")) {
+                    self.failed(Some(group), failure);
+                }
+            }
+            (Err(failure), Some(at)) => {
+                self.ends_with(failure.exit);
+                let unknown = || FailureCause { refusal: DeskRefusal::Failed.into(), state: OperationState::Unknown };
+                let FailureCause { refusal, state } = failure.cause.map_or_else(unknown, |cause| *cause);
+                let answer = &mut self.list[at];
+                // It was begun: who refuses to tell how it ended has refused no more than that.
+                answer.result = if state == OperationState::Refused { OperationState::Unknown } else { state };
+                (answer.message, answer.refusal) = (failure.message, Some(refusal));
+            }
+            (Err(failure), None) => self.failed(Some(group), failure),
+        }
+    }
+
+    /// An answer that is known as a whole.
+    pub fn push(&mut self, answer: AnswerView, exit: Exit) {
+        self.ends_with(exit);
+        if self.json {
+            self.list.push(answer);
+            return;
+        }
+        let AnswerView { message, warnings, .. } = answer;
+        if exit >= Exit::Failed {
+            return last_word(&message);
+        }
+        if let Err(failure) = print(&(clean_lines(&message) + "\n")) {
+            last_word(&failure.message);
+            return self.ends_with(failure.exit);
+        }
+        warnings.iter().filter(|warning| !message.contains(*warning)).for_each(warn);
+    }
+
+    fn keep(&mut self, group: &str, reply: Reply) {
+        match reply {
+            Reply::Ok { message, warnings, done_on, unchanged, operation } => {
+                let result = match (unchanged, self.verb) {
+                    (true, _) => OperationState::Unchanged,
+                    (false, "sync") => OperationState::Running,
+                    (false, _) => OperationState::Done,
+                };
+                self.ends_with(if warnings.is_empty() { Exit::Done } else { Exit::Warning });
+                let about = self.about(Some(group), result, message);
+                self.list.push(AnswerView { done_on, operation, warnings, ..about });
+            }
+            Reply::Error { message, code, refusal, operation } => {
+                let refusal = refusal.map_or_else(|| RefusalView::of(&code), |refusal| *refusal);
+                self.ends_with(Exit::Failed);
+                let about = self.about(Some(group), refusal.outcome(&code), message);
+                self.list.push(AnswerView { operation, refusal: Some(refusal), ..about });
+            }
+            other => self.failed(Some(group), unexpected(&other)),
+        }
+    }
+
+    /// `group`: `None` where it is not known which ones are meant.
+    fn failed(&mut self, group: Option<&str>, failure: CommandFailure) {
+        self.ends_with(failure.exit);
+        if !self.json {
+            return last_word(&failure.message);
+        }
+        let failed = || FailureCause { refusal: DeskRefusal::Failed.into(), state: OperationState::Failed };
+        let FailureCause { refusal, state } = failure.cause.map_or_else(failed, |cause| *cause);
+        let about = self.about(group, state, failure.message);
+        self.list.push(AnswerView { refusal: Some(refusal), ..about });
+    }
+
+    fn about(&self, group: Option<&str>, result: OperationState, message: String) -> AnswerView {
+        AnswerView {
+            verb: self.verb.to_owned(),
+            group: group.map(str::to_owned),
+            done_on: None,
+            operation: None,
+            result,
+            message,
+            warnings: Vec::new(),
+            refusal: None,
+        }
+    }
+
+    fn ends_with(&mut self, exit: Exit) {
+        self.worst = self.worst.max(exit);
+    }
+
+    /// Prints what was kept.
+    ///
+    /// # Errors
+    /// It cannot be printed.
+    pub fn finish(self) -> CommandOutcome {
+        if self.json {
+            let list = AnswerList { schema: ANSWER_SCHEMA.to_owned(), exit: self.worst as u8, answers: self.list };
+            let object = serde_json::to_string(&list).expect("texts and numbers are JSON");
+            print(&format!("{object}\n"))?;
+        }
+        Ok(ExitCode::from(self.worst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::RefusalCode;
+
+    use super::*;
+
+    fn answers(replies: Vec<Result<Reply, CommandFailure>>) -> Answers {
+        let mut answers = Answers::new("sync", true);
+        for reply in replies {
+            assert!(answers.add("db", reply).is_ok());
+        }
+        answers
+    }
+
+    #[test]
+    fn the_worst_answer_is_the_exit_code_and_each_refusal_has_its_code() {
+        let none = || CommandFailure::from("nobody").because(DeskRefusal::NoAnswer);
+        let all = answers(vec![
+            Ok(Reply::ok("db: sync began")),
+            Ok(Reply::unchanged("db: the group is already in step; nothing to do")),
+            Ok(Reply::done("db: but", vec!["mind".into()])),
+            Ok(Reply::refused(RefusalCode::NeedsFullSync, "db: no")),
+            Ok(Reply::failed(DeskRefusal::NotDoneYet, "db: this goes on")),
+            Err(none()),
+        ]);
+        assert_eq!(all.worst, Exit::Failed);
+        let results: Vec<_> = all.list.iter().map(|answer| answer.result.as_str()).collect();
+        assert_eq!(results, ["running", "unchanged", "running", "refused", "running", "unknown"]);
+        let codes: Vec<_> = all.list.iter().map(|answer| answer.refusal.as_ref().map(|it| it.code.as_str())).collect();
+        let refusals = [Some("needs-full-sync"), Some("not-done-yet"), Some("no-answer")];
+        assert_eq!(codes, [[None; 3], refusals].concat());
+        assert_eq!(answers(vec![Ok(Reply::done("db: but", vec!["mind".into()]))]).worst, Exit::Warning);
+        let wrong = Answers::new("sync", true).add("db", Err(CommandFailure::usage("what?")));
+        assert_eq!(wrong.expect_err("typed wrongly").exit, Exit::Usage);
+    }
+
+    #[test]
+    fn a_sync_that_is_waited_for_is_shown_as_it_ended() {
+        let mut done = answers(vec![Ok(Reply::ok("db: sync began"))]);
+        done.amend("db", Ok("db: the copy is up to date".into()));
+        assert_eq!((&done.list[0].result, done.worst), (&OperationState::Done, Exit::Done));
+    }
+
+    /// All of them were `stopped`, and might be tried again.
+    #[test]
+    fn a_sync_that_did_not_reach_its_end_says_what_is_known_of_it() {
+        use OperationState::{Failed, Refused, Stopped, Unknown};
+        let so = || CommandFailure::from("so");
+        for (failure, result, code) in [
+            (so().ended(DeskRefusal::SyncHeld.into(), Stopped), Stopped, "sync-held"),
+            (so().because(RefusalCode::GroupFailed), Failed, "group-failed"),
+            (so().because(DeskRefusal::NoAnswer), Unknown, "no-answer"),
+            (so().ended(DeskRefusal::UnknownOperation.into(), Refused), Unknown, "unknown-operation"),
+            (so(), Unknown, "failed"),
+        ] {
+            let mut ended = answers(vec![Ok(Reply::ok("db: sync began"))]);
+            ended.amend("db", Err(failure));
+            assert_eq!((&ended.list[0].result, ended.worst), (&result, Exit::Failed), "{code}");
+            assert_eq!(ended.list[0].refusal.as_ref().map(|it| it.code.as_str()), Some(code));
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! What the last demotion of each group warned of. Who asks again, and may not have heard the first answer, is warned of the same, also by
+//! another run of the daemon: that not everything is known to have arrived decides about the peer.
+//!
+//! The record is written before the answer. A daemon that ends between the demotion and that leaves the record of its begin, which warns too;
+//! and a disk that is full by then has that record since the node became primary.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use engine::Generation;
+use engine::identity::{Identity, Role};
+use host::driver::DriverControl;
+use settings::{Config, durable};
+use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::sleep;
+
+use super::group_directory::GROUPS;
+use crate::events::cut;
+
+/// In the directory of a group.
+const FILE: &str = "demotion";
+const HEAD: &str = "farshore demotion 1";
+const BYTES_MAX: u64 = 64 << 10;
+const WARNINGS_MAX: usize = 8;
+/// How often it is looked of which groups this node is primary.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Of a demotion before whose answer the daemon ended, or whose record the disk did not take.
+const NOT_ON_RECORD: &str = "what the last demotion came to is not on record here, as the daemon ended over it, or the state disk took no change: \
+    whether the peer has everything is not known; the status of the peer says whether it may be promoted without --force";
+
+/// The last demotions of all groups of a node, each in a file of its group's directory.
+pub(super) struct Demotions {
+    groups: PathBuf,
+    known: RefCell<BTreeMap<String, LastDemotion>>,
+    /// By group, held over a demotion, and while another record is written.
+    alone: BTreeMap<String, Mutex<()>>,
+}
+
+/// A demotion of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct LastDemotion {
+    /// The history in which this node stood after it; in another one the warnings are of no interest. `None`: it is not known.
+    generation: Option<Generation>,
+    warnings: Vec<String>,
+}
+
+impl Demotions {
+    /// What is on record in the state directory. A record that cannot be read may be of the history that counts, and is warned of.
+    pub fn read<'a>(state: &Path, names: impl Iterator<Item = &'a str>) -> Demotions {
+        let groups = state.join(GROUPS);
+        let alone: BTreeMap<String, Mutex<()>> = names.map(|name| (name.to_owned(), Mutex::default())).collect();
+        let find = |name: &str| {
+            let path = groups.join(name).join(FILE);
+            let found = read(&path).unwrap_or_else(|error| {
+                let warning = format!(
+                    "what the last demotion warned of is not known: {} {error:#}; if the peer has everything, remove that file and restart \
+                     the daemon",
+                    path.display()
+                );
+                tracing::warn!("{warning}");
+                Some(LastDemotion { generation: None, warnings: vec![warning] })
+            });
+            Some((name.to_owned(), found?))
+        };
+        let known = alone.keys().filter_map(|name| find(name)).collect();
+        Demotions { groups, known: RefCell::new(known), alone }
+    }
+
+    /// To be held over a demotion of the group.
+    pub async fn enter(&self, group: &str) -> MutexGuard<'_, ()> {
+        self.alone.get(group).expect("a group of this node").lock().await
+    }
+
+    /// What is to be said of the demotion of a group that is secondary. `now`: what the node has on record of it; `None`: that is not known.
+    pub fn warnings(&self, group: &str, now: Option<&Identity>) -> Vec<String> {
+        let Some(now) = now else { return vec![NOT_ON_RECORD.to_owned()] };
+        let known = self.known.borrow();
+        let last = known.get(group).filter(|last| last.generation.is_none_or(|last| last == now.generation));
+        // Whoever follows another primary stands in a history of that one's, and not in one that went on from another.
+        let unrecorded = || if now.continued { vec![NOT_ON_RECORD.to_owned()] } else { Vec::new() };
+        let mut warnings = last.map_or_else(unrecorded, |last| last.warnings.clone());
+        // That the peer has everything stands in the superblock.
+        warnings.retain(|warning| !(now.handed_over && warning == NOT_ON_RECORD));
+        warnings
+    }
+
+    /// Puts on record of which groups this node is primary, for ever.
+    pub async fn look_for_ever(&self, config: &Config, control: &DriverControl) {
+        loop {
+            sleep(LOOK_EVERY).await;
+            let groups = control.snapshot().await.map(|snapshot| snapshot.groups).unwrap_or_default();
+            for now in groups.iter().map(|group| &group.status).filter(|now| !now.starting) {
+                if let Some(named) = config.groups.get(now.id.0 as usize) {
+                    self.sees(named.name.as_str(), &now.identity).await;
+                }
+            }
+        }
+    }
+
+    /// How a group is now. That this node is its primary is put on record once in each history: a demotion out of that may find no room
+    /// on the disk.
+    async fn sees(&self, group: &str, now: &Identity) {
+        // A history that went on from another one tells by itself that this node wrote it.
+        if now.role != Role::Primary || now.continued {
+            return;
+        }
+        // A demotion that is under way writes records itself.
+        let Some(Ok(_alone)) = self.alone.get(group).map(Mutex::try_lock) else { return };
+        // Since it was looked the group may have been demoted, also in a later history.
+        let known = self.known.borrow().get(group).and_then(|last| last.generation);
+        if known.is_none_or(|known| known.number < now.generation.number) {
+            self.begins(group, now.generation).await;
+        }
+    }
+
+    /// The group's primary is about to be demoted, or may be at any time. To be called once at a time for a group, as [`Demotions::ended`] is.
+    pub async fn begins(&self, group: &str, generation: Generation) {
+        let begun = LastDemotion { generation: Some(generation), warnings: vec![NOT_ON_RECORD.to_owned()] };
+        self.known.borrow_mut().insert(group.to_owned(), begun.clone());
+        // Where it cannot be written the demotion is none the worse: its end is written as well.
+        if let Err(error) = self.write(group, begun).await {
+            tracing::warn!("{} cannot be written: {error}", self.path(group).display());
+        }
+    }
+
+    /// It is demoted. A warning where that of the demotion is not on record.
+    pub async fn ended(&self, group: &str, generation: Option<Generation>, warnings: &[String]) -> Option<String> {
+        let warnings: Vec<_> = warnings.iter().take(WARNINGS_MAX).map(|text| cut(in_one_line(text))).collect();
+        let last = LastDemotion { generation, warnings };
+        self.known.borrow_mut().insert(group.to_owned(), last.clone());
+        let warns = !last.warnings.is_empty();
+        let error = self.write(group, last).await.err()?;
+        let path = self.path(group).display().to_string();
+        tracing::warn!("{path} cannot be written: {error}");
+        warns.then(|| {
+            format!("a repeated demotion warns of this until the daemon stops only: {path} cannot be written: {error}")
+        })
+    }
+
+    fn path(&self, group: &str) -> PathBuf {
+        self.groups.join(group).join(FILE)
+    }
+
+    async fn write(&self, group: &str, last: LastDemotion) -> io::Result<()> {
+        let path = self.path(group);
+        let write = move || durable::replace(&path, encode(&last).as_bytes());
+        tokio::task::spawn_blocking(write).await.map_err(io::Error::other)?
+    }
+}
+
+fn in_one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
+fn encode(last: &LastDemotion) -> String {
+    let mut text = format!("{HEAD}\n");
+    if let Some(Generation { number, tag }) = last.generation {
+        _ = writeln!(text, "generation {number} {tag:016x}");
+    }
+    for warning in &last.warnings {
+        _ = writeln!(text, "warning {warning}");
+    }
+    let checksum = crc32c::crc32c(text.as_bytes());
+    _ = writeln!(text, "checksum {checksum:08x}");
+    text
+}
+
+/// `None`: there is none.
+fn read(path: &Path) -> anyhow::Result<Option<LastDemotion>> {
+    let file = match durable::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.context("cannot be read")?,
+    };
+    let mut text = String::new();
+    file.take(BYTES_MAX).read_to_string(&mut text).context("cannot be read")?;
+    decode(&text).context("is damaged").map(Some)
+}
+
+fn decode(text: &str) -> anyhow::Result<LastDemotion> {
+    let (body, checksum) = text.trim_end_matches('\n').rsplit_once('\n').context("it is cut short")?;
+    let body = format!("{body}\n");
+    if checksum != format!("checksum {:08x}", crc32c::crc32c(body.as_bytes())) {
+        bail!("its checksum does not match");
+    }
+    let mut lines = body.lines();
+    if lines.next() != Some(HEAD) {
+        bail!("it begins in another way than this program knows");
+    }
+    let mut last = LastDemotion { generation: None, warnings: Vec::new() };
+    for line in lines {
+        match line.split_once(' ') {
+            Some(("generation", value)) => {
+                let (number, tag) = value.split_once(' ').context("a generation has two numbers")?;
+                last.generation = Some(Generation { number: number.parse()?, tag: u64::from_str_radix(tag, 16)? });
+            }
+            Some(("warning", text)) => last.warnings.push(text.to_owned()),
+            _ => bail!("it has a line that is none of a demotion"),
+        }
+    }
+    Ok(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: Generation = Generation { number: 3, tag: 0x0123_4567_89ab_cdef };
+    const NEXT: Generation = Generation { number: 4, tag: 7 };
+
+    fn state() -> (tempfile::TempDir, PathBuf) {
+        let state = tempfile::tempdir().expect("a directory");
+        let directory = state.path().join(GROUPS).join("db");
+        std::fs::create_dir_all(&directory).expect("made");
+        (state, directory)
+    }
+
+    fn at(generation: Generation) -> Identity {
+        Identity { generation, ..Identity::default() }
+    }
+
+    fn demotions(state: &tempfile::TempDir) -> Demotions {
+        Demotions::read(state.path(), ["db", "web"].into_iter())
+    }
+
+    /// A cluster's agent asked again after a restart of the daemon, and heard that the peer had everything.
+    #[tokio::test]
+    async fn what_a_demotion_warned_of_outlives_the_daemon_and_not_the_history() {
+        let (state, _) = state();
+        let warned = ["demoted, but 64 KiB here may differ\nfrom the peer".to_owned()];
+        let before = demotions(&state);
+        assert_eq!(before.warnings("db", Some(&at(FIRST))), [""; 0]);
+        before.begins("db", FIRST).await;
+        assert_eq!(before.ended("db", Some(FIRST), &warned).await, None);
+        for demotions in [before, demotions(&state)] {
+            let warnings = |group, generation| demotions.warnings(group, Some(&at(generation)));
+            assert_eq!(warnings("db", FIRST), ["demoted, but 64 KiB here may differ from the peer"]);
+            for other in [warnings("db", NEXT), warnings("web", FIRST)] {
+                assert_eq!(other, [""; 0]);
+            }
+            assert_eq!(demotions.warnings("db", None), [NOT_ON_RECORD], "the data thread has ended");
+        }
+        let now = demotions(&state);
+        now.begins("db", NEXT).await;
+        assert_eq!(now.ended("db", Some(NEXT), &[]).await, None);
+        for demotions in [now, demotions(&state)] {
+            assert_eq!(demotions.warnings("db", Some(&at(NEXT))), [""; 0], "all has arrived");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_demotion_whose_answer_nobody_had_warns_as_well() {
+        let (state, directory) = state();
+        demotions(&state).begins("db", FIRST).await;
+        assert_eq!(demotions(&state).warnings("db", Some(&at(FIRST))), [NOT_ON_RECORD]);
+        let handed_over = Identity { handed_over: true, ..at(FIRST) };
+        assert_eq!(demotions(&state).warnings("db", Some(&handed_over)), [""; 0], "the superblock knows better");
+        std::fs::write(directory.join(FILE), "farshore demotion 1\nchecksum 00000000\n").expect("spoiled");
+        let warnings = demotions(&state).warnings("db", Some(&at(NEXT)));
+        assert!(warnings.len() == 1 && warnings[0].contains("is damaged: its checksum"), "{warnings:?}");
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_keeps_no_demotion_from_its_answer() {
+        let (state, directory) = state();
+        // As on a full disk: another file cannot be made.
+        std::fs::create_dir(directory.join("demotion.new")).expect("made");
+        let demotions = demotions(&state);
+        demotions.begins("db", FIRST).await;
+        let warned = ["not everything arrived".to_owned()];
+        let unrecorded = demotions.ended("db", Some(FIRST), &warned).await.expect("it is on record nowhere");
+        assert!(unrecorded.contains("demotion cannot be written: "), "{unrecorded}");
+        assert_eq!(demotions.warnings("db", Some(&at(FIRST))), warned);
+        assert_eq!(demotions.ended("db", Some(NEXT), &[]).await, None, "there is nothing to be warned of");
+    }
+
+    /// Neither the begin nor the end of a demotion found room, and after a restart `demote` said that there was nothing to do.
+    #[tokio::test]
+    async fn a_demotion_of_which_nothing_is_on_record_warns_after_a_restart() {
+        let (state, directory) = state();
+        let before = demotions(&state);
+        before.sees("db", &Identity { role: Role::Primary, ..at(FIRST) }).await;
+        std::fs::create_dir(directory.join("demotion.new")).expect("made");
+        before.begins("db", FIRST).await;
+        assert!(before.ended("db", Some(FIRST), &["not everything arrived".to_owned()]).await.is_some());
+        let now = demotions(&state);
+        assert_eq!(now.warnings("db", Some(&at(FIRST))), [NOT_ON_RECORD]);
+        assert_eq!(now.warnings("db", Some(&at(NEXT))), [""; 0], "it follows another primary since");
+        // It wrote without its peer, in a history that went on from its own.
+        let alone = Identity { continued: true, ..at(NEXT) };
+        assert_eq!(now.warnings("db", Some(&alone)), [NOT_ON_RECORD]);
+    }
+
+    #[tokio::test]
+    async fn a_look_takes_nothing_back_that_a_demotion_has_recorded() {
+        let (state, directory) = state();
+        let demotions = demotions(&state);
+        let primary = |generation| Identity { role: Role::Primary, ..at(generation) };
+        demotions.sees("db", &at(FIRST)).await;
+        assert!(!directory.join(FILE).exists(), "it is secondary");
+        let demotion = demotions.enter("db").await;
+        demotions.sees("db", &primary(FIRST)).await;
+        assert!(!directory.join(FILE).exists(), "it is being demoted");
+        let warned = ["not everything arrived".to_owned()];
+        assert_eq!(demotions.ended("db", Some(NEXT), &warned).await, None);
+        drop(demotion);
+        for seen_before in [FIRST, NEXT] {
+            demotions.sees("db", &primary(seen_before)).await;
+            assert_eq!(demotions.warnings("db", Some(&at(NEXT))), warned);
+        }
+    }
+}
