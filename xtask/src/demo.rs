@@ -12,7 +12,7 @@ const RTT_NS: u64 = 50_000_000;
 const RATE_BITS_PER_SECOND: u64 = 100_000_000;
 /// Its own line, which needs no root but emulates less.
 const RELAY: &str = "--relay";
-const PAGE: &str = "docs/demo.md";
+const PAGE: &str = "docs/book/demo.md";
 /// How the demonstration begins; what comes before is the line's.
 const TITLE: &str = "Farshore demo:";
 

@@ -21,12 +21,12 @@ pub struct FaultsArgs {
     #[arg(long, default_value_t = RANGES)]
     ranges: u64,
     /// Also add the rows of those that are caught to this file of measurements, of which a test makes the table in
-    /// docs/simulator.md
+    /// docs/book/simulator.md
     #[arg(long, value_name = "FILE")]
     append: Option<PathBuf>,
 }
 
-/// Seeds of a range, and ranges, of the table in docs/simulator.md.
+/// Seeds of a range, and ranges, of the table in docs/book/simulator.md.
 const SEEDS: u64 = 200;
 const RANGES: u64 = 3;
 /// Where the next range of seeds begins.

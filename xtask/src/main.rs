@@ -43,9 +43,9 @@ enum Task {
     Unchanged(unchanged::UnchangedArgs),
     /// Check the rules of the house: sizes, imports, words, paths
     Tidy,
-    /// Write docs/proofs.md: which test proves which promise or rule, by the tags beside the tests
+    /// Write docs/book/proofs.md: which test proves which promise or rule, by the tags beside the tests
     Proofs,
-    /// Write the tables and the picture that the pages make of the measurements in docs/measured
+    /// Write the tables and the picture that the pages make of the measurements in docs/book/measured
     Measured,
     /// Build the product and play the demonstration beside an emulated WAN
     Demo {
@@ -53,9 +53,9 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// The export's speed beside other NBD servers on the same file (about 20 minutes; see docs/bench.md)
+    /// The export's speed beside other NBD servers on the same file (about 20 minutes; see docs/book/bench.md)
     Bench(bench::BenchArgs),
-    /// Build the packages: .deb and .rpm, with manual pages, completions, unit, licences and debug symbols (see docs/operate/install.md)
+    /// Build the packages: .deb and .rpm, with manual pages, completions, unit, licences and debug symbols (see docs/book/operate/install.md)
     Package(package::PackageArgs),
     /// The OCF agent in a real Pacemaker cluster, and the target of a role under a real systemd (root, debootstrap; five minutes)
     Pacemaker(pacemaker::PacemakerArgs),
@@ -122,6 +122,6 @@ fn write_proofs() -> Result<ExitCode> {
 fn write_measured() -> Result<ExitCode> {
     let written = tidy::write_measured(&project::Project::find()?)?;
     written.iter().for_each(|path| println!("{path} is written"));
-    println!("{} pages and pictures differed from docs/measured", written.len());
+    println!("{} pages and pictures differed from docs/book/measured", written.len());
     Ok(ExitCode::SUCCESS)
 }

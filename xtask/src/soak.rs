@@ -1,5 +1,5 @@
 //! `cargo xtask soak`: seeds, sparse scenarios, hostile peers, enumerated crashes and fuzzers on all cores, until the time
-//! is over. Its last line is for docs/reliability.md.
+//! is over. Its last line is for docs/book/reliability.md.
 
 use crate::mutants::{self, MutantsArgs};
 use crate::project::Project;

@@ -15,7 +15,7 @@ fn root() -> PathBuf {
 
 fn pages() -> Vec<PathBuf> {
     let mut pages = ["README.md", "ARCHITECTURE.md", "STYLE.md"].map(|name| root().join(name)).to_vec();
-    let mut folders = vec![root().join("docs")];
+    let mut folders = vec![root().join("docs/book")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder of pages") {
             let path = entry.expect("a page").path();

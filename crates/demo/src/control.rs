@@ -1,4 +1,4 @@
-//! A daemon's control socket, as docs/cli.md tells of it: one JSON object as a line out, one back.
+//! A daemon's control socket, as docs/book/cli.md tells of it: one JSON object as a line out, one back.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -82,7 +82,7 @@ impl DemoStatus {
 }
 
 /// # Errors
-/// Nobody answers in time, or not in the words of docs/cli.md.
+/// Nobody answers in time, or not in the words of docs/book/cli.md.
 pub fn ask(socket: &Path, request: &Value) -> Result<DemoReply> {
     let shown_path = socket.display();
     let mut stream = UnixStream::connect(socket).with_context(|| format!("no daemon answers at {shown_path}"))?;

@@ -30,7 +30,7 @@ impl DemoPrinter {
     pub fn opening(&self, stage: &DemoStage) {
         let line = match stage.cable.kind() {
             "wan" => "an emulated WAN between two network namespaces",
-            _ => "a relay on loopback (no loss, no TCP over the distance: see docs/demo.md)",
+            _ => "a relay on loopback (no loss, no TCP over the distance: see docs/book/demo.md)",
         };
         let rate = RATE_BITS / 1_000_000;
         self.line_plain(&format!("Farshore demo: {} ms round trip, {rate} Mbit/s, {line}.", RTT.as_millis()));

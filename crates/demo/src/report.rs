@@ -1,4 +1,4 @@
-//! The result as one JSON object, schema `farshore-demo/1` (docs/demo.md). Keys are added, never renamed.
+//! The result as one JSON object, schema `farshore-demo/1` (docs/book/demo.md). Keys are added, never renamed.
 
 use std::time::Duration;
 
@@ -251,8 +251,8 @@ mod tests {
 
     #[test]
     fn every_key_of_the_object_is_in_the_manual() {
-        let manual = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/demo.md");
-        let manual = std::fs::read_to_string(manual).expect("docs/demo.md");
+        let manual = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/demo.md");
+        let manual = std::fs::read_to_string(manual).expect("docs/book/demo.md");
         let report = report(vec![failover(DemoMode::Async, 9, None), failover(DemoMode::Sync, 0, None)], 20.0);
         let object = serde_json::to_value(&report).expect("serialises");
         assert_eq!(object["failover"]["mode"], "async");
@@ -263,7 +263,7 @@ mod tests {
                     for (key, value) in fields {
                         let documented =
                             [format!("`{key}`"), format!("`{key}[]`")].iter().any(|form| manual.contains(form));
-                        assert!(documented, "docs/demo.md does not tell of {key}");
+                        assert!(documented, "docs/book/demo.md does not tell of {key}");
                         waiting.push(value);
                     }
                 }

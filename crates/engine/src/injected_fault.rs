@@ -20,7 +20,7 @@ macro_rules! faults {
                 match self { $(Fault::$variant => $name,)* }
             }
 
-            /// The rule or promise (docs/reliability.md) it breaks.
+            /// The rule or promise (docs/book/reliability.md) it breaks.
             pub fn breaks(self) -> &'static str {
                 match self { $(Fault::$variant => $breaks,)* }
             }

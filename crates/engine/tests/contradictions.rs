@@ -1,7 +1,7 @@
 //! A peer whose frames contradict what it said of itself, or what it was sent: each is refused with its sentence, and nothing of
 //! it is acted on. The peer here is the test; the engine is the real one, over disks that do everything at once.
 //!
-//! The sentences are those of docs/protocol.md, no more and no fewer.
+//! The sentences are those of docs/book/protocol.md, no more and no fewer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -588,7 +588,7 @@ fn every_contradiction_is_refused_with_its_sentence_and_changes_nothing() {
         let reason = bench.refuses(frame, sentence);
         said.insert(shape(reason.split_once("the peer sent ").expect("that is how it begins").1));
     }
-    assert_eq!(said, documented(), "left: said here, right: docs/protocol.md");
+    assert_eq!(said, documented(), "left: said here, right: docs/book/protocol.md");
 }
 
 /// A sentence without its numbers, kinds and roles.
@@ -605,9 +605,9 @@ fn shape(sentence: &str) -> String {
     sentence.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The sentences of the table in docs/protocol.md.
+/// The sentences of the table in docs/book/protocol.md.
 fn documented() -> BTreeSet<String> {
-    let page = include_str!("../../../docs/protocol.md");
+    let page = include_str!("../../../docs/book/protocol.md");
     let (_, table) = page.split_once("| The sentence | When |").expect("the table");
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
     rows.map(|row| shape(row.split('`').nth(1).expect("a sentence"))).collect()

@@ -1,4 +1,4 @@
-//! The tables of docs/format.md and docs/protocol.md are made here, of what the code writes: each row is looked up in an encoded
+//! The tables of docs/book/format.md and docs/book/protocol.md are made here, of what the code writes: each row is looked up in an encoded
 //! sample whose fields all differ. And a digest of each sample is kept beside its version, so that a shape that changed without
 //! its version is noticed.
 
@@ -16,13 +16,13 @@ const COMMAND: &str = "BLESS=1 cargo test -p engine format_doc";
 
 /// The page has these parts. `BLESS=1` writes them anew; read them before committing.
 fn check_page(name: &str, parts: &[(&str, String)]) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book").join(name);
     let page = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let remade = made::remade(&page, COMMAND, parts).unwrap_or_else(|error| panic!("docs/{name}: {error}"));
+    let remade = made::remade(&page, COMMAND, parts).unwrap_or_else(|error| panic!("docs/book/{name}: {error}"));
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&file, remade).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     } else {
-        assert!(page == remade, "docs/{name} differs: run {COMMAND}");
+        assert!(page == remade, "docs/book/{name} differs: run {COMMAND}");
     }
 }
 
@@ -44,10 +44,10 @@ fn cells_are_two_slots_of_two_copies() {
     assert_eq!(cell::CELL_BYTES, 2 * cell::SLOT_BYTES);
     let (copy, twin) = image.split_at(cell::BYTES);
     assert_eq!(copy, twin);
-    let page = include_str!("../../../docs/format.md");
+    let page = include_str!("../../../docs/book/format.md");
     for kind in [superblock::KIND, activity::KIND, bitmap::KIND] {
         let said = format!("kind `{}`, version {}", String::from_utf8_lossy(&kind.magic), kind.version);
-        assert!(page.contains(&said), "docs/format.md does not say {said:?}");
+        assert!(page.contains(&said), "docs/book/format.md does not say {said:?}");
     }
 }
 

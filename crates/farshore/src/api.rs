@@ -2,7 +2,7 @@
 //! `--json` of a daemon's answers.
 //!
 //! A client connects to `<state>/control.sock`, writes one [`ApiRequest`] as a line, reads one [`Reply`] as a line, and may
-//! go on with the next. These types are a contract (docs/status-json.md, docs/schemas): keys are added, never renamed or reused
+//! go on with the next. These types are a contract (docs/book/status-json.md, docs/book/schemas): keys are added, never renamed or reused
 //! without a new `schema`.
 
 pub mod client;

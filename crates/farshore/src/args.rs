@@ -46,7 +46,7 @@ pub enum CliCommand {
     Clients(ClientsArgs),
     /// Show what changed: states, roles, links, syncs, lags, and the commands of operators
     #[command(
-        after_help = "Examples:\n  farshore events --since 2h\n  farshore events db --follow\n  farshore events --since 2026-11-27T08:00:00Z --json | jq -r 'select(.kind == \"link-lost\").reason'\n\ndocs/events.md lists the kinds of events, and tells how programs are called for them."
+        after_help = "Examples:\n  farshore events --since 2h\n  farshore events db --follow\n  farshore events --since 2026-11-27T08:00:00Z --json | jq -r 'select(.kind == \"link-lost\").reason'\n\ndocs/book/events.md lists the kinds of events, and tells how programs are called for them."
     )]
     Events(EventsArgs),
     /// Make a volume a block device of this machine, which outlives restarts of the daemon
@@ -168,7 +168,7 @@ pub struct ServeArgs {
 /// How a command that runs until it is ended writes its log.
 #[derive(Clone, Copy, Debug, ClapArgs)]
 pub struct LogArgs {
-    /// How the log is written: `text`, `json` (one object for each line, docs/operate/service.md), or `journal` (each line with its
+    /// How the log is written: `text`, `json` (one object for each line, docs/book/operate/service.md), or `journal` (each line with its
     /// priority, for the system's journal) [default: text; journal where that reads standard error]
     #[arg(long, value_name = "FORM", hide_possible_values = true)]
     pub log_format: Option<LogForm>,
@@ -181,7 +181,7 @@ pub struct ConnectArgs {
     /// Only say what would be done
     #[arg(long)]
     pub dry_run: bool,
-    /// One JSON object, schema farshore-connect/1 (docs/status-json.md)
+    /// One JSON object, schema farshore-connect/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -192,7 +192,7 @@ pub struct ConnectArgs {
 pub struct LoggingArgs {
     #[command(flatten)]
     pub groups: GroupsArgs,
-    /// One JSON object, schema farshore-answer/1 (docs/status-json.md)
+    /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -212,14 +212,14 @@ pub enum StatusForm {
 pub struct StatusArgs {
     /// Only this group
     pub group: Option<String>,
-    /// One JSON object, schema farshore-status/1 (docs/status-json.md); the same as --format json
+    /// One JSON object, schema farshore-status/1 (docs/book/status-json.md); the same as --format json
     #[arg(long, conflicts_with = "format")]
     pub json: bool,
-    /// How it is written; `prometheus` is a page of metrics (docs/metrics.md) for a collector of text files, `shell` has lines that a
-    /// shell can evaluate, of one group (docs/status-json.md)
+    /// How it is written; `prometheus` is a page of metrics (docs/book/metrics.md) for a collector of text files, `shell` has lines that a
+    /// shell can evaluate, of one group (docs/book/status-json.md)
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub format: StatusForm,
-    /// One line for Nagios and its kin, and the exit code by health: 0 OK, 1 warning, 2 critical, 3 unknown (docs/operate/monitoring.md)
+    /// One line for Nagios and its kin, and the exit code by health: 0 OK, 1 warning, 2 critical, 3 unknown (docs/book/operate/monitoring.md)
     #[arg(long, conflicts_with_all = ["json", "format", "watch"])]
     pub check: bool,
     /// Show this node alone: the daemons of its peers are not asked
@@ -236,7 +236,7 @@ pub struct StatusArgs {
 pub struct ClientsArgs {
     /// Only this group's
     pub group: Option<String>,
-    /// One JSON object, schema farshore-clients/1 (docs/status-json.md)
+    /// One JSON object, schema farshore-clients/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -263,7 +263,7 @@ pub struct EventsArgs {
     /// From then on: how long ago, such as 2h, or a time, such as 2026-11-27T08:00:00Z [default: all; with --follow the last ten]
     #[arg(long, value_name = "DURATION|TIME")]
     pub since: Option<String>,
-    /// One JSON object per line, schema farshore-event/1 (docs/events.md)
+    /// One JSON object per line, schema farshore-event/1 (docs/book/events.md)
     #[arg(long)]
     pub json: bool,
     /// Only this node's events: the other nodes' daemons are not asked for theirs
@@ -283,7 +283,7 @@ pub struct SyncArgs {
     /// Wait until the groups replicate; standard error shows how far they are
     #[arg(long)]
     pub wait: bool,
-    /// One JSON object, schema farshore-answer/1 (docs/status-json.md)
+    /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -304,7 +304,7 @@ pub struct WaitArgs {
     /// Give up after this time, such as 10m [default: never]
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
-    /// One JSON object, schema farshore-answer/1 (docs/status-json.md)
+    /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -319,7 +319,7 @@ pub struct SetArgs {
     /// All groups of the node
     #[arg(long)]
     pub all: bool,
-    /// One JSON object, schema farshore-answer/1 (docs/status-json.md)
+    /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -333,7 +333,7 @@ pub struct DemoteArgs {
     /// Cut off the clients that are attached: what they have not flushed is lost to them
     #[arg(long)]
     pub close_clients: bool,
-    /// One JSON object, schema farshore-answer/1 (docs/status-json.md)
+    /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -347,7 +347,7 @@ pub struct PromoteArgs {
     /// Promote although the peer may have acknowledged writes this node never saw
     #[arg(long)]
     pub force: bool,
-    /// One JSON object, schema farshore-answer/1 (docs/status-json.md)
+    /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -389,7 +389,7 @@ pub enum MarkCommand {
 pub struct MarkListArgs {
     /// The group
     pub group: String,
-    /// One JSON object, schema farshore-marks/1 (docs/status-json.md)
+    /// One JSON object, schema farshore-marks/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -457,7 +457,7 @@ pub enum LinkCommand {
 pub struct LinkShowArgs {
     /// Only the link to this node
     pub peer: Option<String>,
-    /// One JSON object, schema farshore-links/1 (docs/status-json.md)
+    /// One JSON object, schema farshore-links/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -486,7 +486,7 @@ pub struct LinkHistoryArgs {
     /// Show beside each row what was so much earlier
     #[arg(long, value_name = "DURATION")]
     pub against: Option<String>,
-    /// One JSON object, schema farshore-link-history/1 (docs/status-json.md)
+    /// One JSON object, schema farshore-link-history/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -622,7 +622,7 @@ pub struct CertClientArgs {
 
 #[derive(Debug, ClapArgs)]
 pub struct CertShowArgs {
-    /// One JSON object, schema farshore-certificates/1 (docs/status-json.md)
+    /// One JSON object, schema farshore-certificates/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]

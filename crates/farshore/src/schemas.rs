@@ -1,6 +1,6 @@
 //! The documents that people and programs read: each is a type, and what the manual says of its keys is made from the type's comments.
 //!
-//! For each document there are a JSON Schema in docs/schemas, tables of keys in a page, and an example beside the schema. `BLESS=1` writes the
+//! For each document there are a JSON Schema in docs/book/schemas, tables of keys in a page, and an example beside the schema. `BLESS=1` writes the
 //! first two anew; examples come from the whole-process tests (`tests/common/schema.rs`).
 
 mod fits;
@@ -156,7 +156,7 @@ fn elsewhere(document: &Document, all: &[Document]) -> BTreeMap<String, String> 
 }
 
 fn docs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book")
 }
 
 fn is_blessed() -> bool {
@@ -164,7 +164,7 @@ fn is_blessed() -> bool {
 }
 
 fn page(name: &str) -> String {
-    fs::read_to_string(docs().join(name)).unwrap_or_else(|error| panic!("docs/{name}: {error}"))
+    fs::read_to_string(docs().join(name)).unwrap_or_else(|error| panic!("docs/book/{name}: {error}"))
 }
 
 fn file_name(document: &Document) -> String {
@@ -204,16 +204,16 @@ fn each_page_has_the_tables_of_its_documents() {
         let parts: Vec<(&str, String)> = parts.iter().map(|(part, text)| (part.as_str(), text.clone())).collect();
         let before = page(name);
         let after = made::remade(&before, TABLES_COMMAND, &parts);
-        let after = after.unwrap_or_else(|error| panic!("docs/{name}: {error}"));
+        let after = after.unwrap_or_else(|error| panic!("docs/book/{name}: {error}"));
         if is_blessed() {
             fs::write(docs().join(name), after).expect("written");
         } else {
-            assert!(after == before, "docs/{name} differs: run {TABLES_COMMAND}");
+            assert!(after == before, "docs/book/{name} differs: run {TABLES_COMMAND}");
         }
     }
 }
 
-/// Each document has its schema in docs/schemas, and nothing else lies there.
+/// Each document has its schema in docs/book/schemas, and nothing else lies there.
 #[test]
 fn each_schema_is_what_the_types_say() {
     let folder = docs().join("schemas");
@@ -232,7 +232,8 @@ fn each_schema_is_what_the_types_say() {
         names.push(file_name(&document));
     }
     for folder in [folder.clone(), folder.join("examples")] {
-        for found in fs::read_dir(&folder).expect("docs/schemas").flatten().filter(|found| found.path().is_file()) {
+        for found in fs::read_dir(&folder).expect("docs/book/schemas").flatten().filter(|found| found.path().is_file())
+        {
             let name = found.file_name().into_string().expect("text");
             assert!(names.contains(&name), "{} is no document's", found.path().display());
         }

@@ -9,7 +9,7 @@ use host::link::history::{self, MinuteRecord, RECORD_BYTES};
 use settings::{GroupKey, LinkKey};
 
 fn manual(name: &str) -> String {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book").join(name);
     std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
@@ -22,7 +22,7 @@ fn mentions<'a>(manual_name: &str, words: impl IntoIterator<Item = &'a str>) {
             ![format!("`{word}`"), format!("`{word} "), format!("\"{word}\"")].iter().any(|form| text.contains(form))
         })
         .collect();
-    assert!(missing.is_empty(), "docs/{manual_name} does not tell of {missing:?}");
+    assert!(missing.is_empty(), "docs/book/{manual_name} does not tell of {missing:?}");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn every_word_of_the_status_is_described() {
     mentions("link.md", LinkLimit::WORDS.iter().chain(LinkState::WORDS).copied());
 }
 
-/// docs/cli.md has the program's table of refusals. `BLESS=1` writes it anew.
+/// docs/book/cli.md has the program's table of refusals. `BLESS=1` writes it anew.
 #[test]
 fn the_table_of_refusals_is_the_programs() {
     let mut page = manual("cli.md");
@@ -132,12 +132,12 @@ fn the_table_of_refusals_is_the_programs() {
     let to = from + page[from..].find("\n\n").map_or(page.len() - from, |end| end + 1);
     page.replace_range(from..to, &farshore::api::refusals::manual());
     if std::env::var_os("BLESS").is_some() {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
-        std::fs::write(file, page).expect("docs/cli.md is written");
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/cli.md");
+        std::fs::write(file, page).expect("docs/book/cli.md is written");
     } else {
         assert!(
             page == before,
-            "docs/cli.md differs: run BLESS=1 cargo test -p farshore --test all the_table_of_refusals"
+            "docs/book/cli.md differs: run BLESS=1 cargo test -p farshore --test all the_table_of_refusals"
         );
     }
 }
@@ -162,7 +162,7 @@ fn add_help(command: &mut clap::Command, page: &mut String) {
     }
 }
 
-/// docs/options.md is what the program says of itself. `BLESS=1` writes it anew.
+/// docs/book/options.md is what the program says of itself. `BLESS=1` writes it anew.
 #[test]
 fn the_page_of_options_is_what_the_program_says() {
     let mut page = "# All options\n\n\
@@ -172,11 +172,11 @@ fn the_page_of_options_is_what_the_program_says() {
     command.build();
     add_help(&mut command, &mut page);
     if std::env::var_os("BLESS").is_some() {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/options.md");
-        std::fs::write(file, &page).expect("docs/options.md is written");
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/options.md");
+        std::fs::write(file, &page).expect("docs/book/options.md is written");
     }
     assert!(
         manual("options.md") == page,
-        "docs/options.md differs: run BLESS=1 cargo test -p farshore --test all options"
+        "docs/book/options.md differs: run BLESS=1 cargo test -p farshore --test all options"
     );
 }

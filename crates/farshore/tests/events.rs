@@ -68,11 +68,11 @@ fn lines(path: &Path) -> Vec<Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// docs/events.md has the program's tables. `BLESS=1` writes them anew.
+/// docs/book/events.md has the program's tables. `BLESS=1` writes them anew.
 #[test]
 fn the_page_of_events_has_the_programs_tables() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/events.md");
-    let mut page = fs::read_to_string(&file).expect("docs/events.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/events.md");
+    let mut page = fs::read_to_string(&file).expect("docs/book/events.md");
     let before = page.clone();
     for (head, table) in
         [("| Kind |", settings::events::manual_kinds()), ("| Field |", settings::events::manual_fields())]
@@ -84,7 +84,7 @@ fn the_page_of_events_has_the_programs_tables() {
     if std::env::var_os("BLESS").is_some() {
         fs::write(file, page).expect("written");
     } else {
-        assert!(page == before, "docs/events.md differs: run BLESS=1 cargo nextest run -p farshore events");
+        assert!(page == before, "docs/book/events.md differs: run BLESS=1 cargo nextest run -p farshore events");
     }
 }
 

@@ -1,6 +1,6 @@
 //! The line tests against their formulas, over an emulated WAN with modelled disks: what a flush takes in each mode, table B-1
 //! of the AVS paper, and the sweep of the HADR paper's link. Measurements, not tests: they take minutes, print the tables of
-//! docs/toolkit.md and check nothing.
+//! docs/book/toolkit.md and check nothing.
 //!
 //! ```text
 //! cargo build -p xtask && cargo test -p farshore --test all line_modes:: -- --ignored --nocapture --test-threads 1
@@ -77,7 +77,7 @@ fn formula(mode: &str, legacy: bool, [local, send, far, rtt]: [f64; 4]) -> (&'st
 }
 
 #[test]
-#[ignore = "a measurement of minutes; docs/toolkit.md shows its result"]
+#[ignore = "a measurement of minutes; docs/book/toolkit.md shows its result"]
 fn what_a_flush_takes_in_each_mode() {
     let Some(site) = Site::new("what_a_flush_takes_in_each_mode", "20ms", "100mbit") else { return };
     let disk = |(mb, ms): (f64, f64)| PlannedDisk { rate: Some(Rate::from_mb(mb)), overhead: Seconds::from_ms(ms) };
@@ -122,7 +122,7 @@ fn what_a_flush_takes_in_each_mode() {
 }
 
 #[test]
-#[ignore = "a measurement of minutes; docs/toolkit.md shows its result"]
+#[ignore = "a measurement of minutes; docs/book/toolkit.md shows its result"]
 fn table_b1_on_a_line() {
     let buffers = [24, 256].map(|kib| Bytes(kib << 10));
     let rtts = [10.0, 20.0, 50.0, 100.0, 200.0].map(Seconds::from_ms);
@@ -158,7 +158,7 @@ fn table_b1_on_a_line() {
 }
 
 #[test]
-#[ignore = "a measurement of minutes; docs/toolkit.md shows its result"]
+#[ignore = "a measurement of minutes; docs/book/toolkit.md shows its result"]
 fn the_hadr_papers_link_swept() {
     let Some(site) = Site::new("the_hadr_papers_link_swept", "32ms", &format!("{PAPER_KBIT}kbit")) else { return };
     let json = site.json(&["sweep", "far", "--time", "6s"]);

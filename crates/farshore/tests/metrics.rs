@@ -86,18 +86,21 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 
 // --- The page and the manuals ---
 
-/// docs/metrics.md has the program's table. `BLESS=1` writes it anew.
+/// docs/book/metrics.md has the program's table. `BLESS=1` writes it anew.
 #[test]
 fn the_page_of_metrics_has_the_programs_table() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
-    let page = fs::read_to_string(&file).expect("docs/metrics.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/metrics.md");
+    let page = fs::read_to_string(&file).expect("docs/book/metrics.md");
     let from = page.find("| Metric |").expect("a table of metrics");
     let to = from + page[from..].find("\n\n").map_or(page.len() - from, |end| end + 1);
     let table = metrics::manual();
     if std::env::var_os("BLESS").is_some() {
         fs::write(file, format!("{}{table}{}", &page[..from], &page[to..])).expect("written");
     } else {
-        assert!(page[from..to] == table, "docs/metrics.md differs: run BLESS=1 cargo nextest run -p farshore metrics");
+        assert!(
+            page[from..to] == table,
+            "docs/book/metrics.md differs: run BLESS=1 cargo nextest run -p farshore metrics"
+        );
     }
 }
 
@@ -130,13 +133,13 @@ fn rules_and_dashboard_ask_for_what_there_is() {
     // Each alarm is tested, and explained.
     let rules = fs::read_to_string(packaging("prometheus/farshore.rules.yml")).expect("rules");
     let tests = fs::read_to_string(packaging("prometheus/farshore.rules.test.yml")).expect("tests");
-    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate/monitoring.md");
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/operate/monitoring.md");
     let manual = fs::read_to_string(manual).expect("the manual");
     let alarms: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert!(alarms.len() > 10);
     for alarm in alarms {
         assert!(tests.contains(&format!("alertname=\"{alarm}\"")), "no test of {alarm}");
-        assert!(manual.contains(&format!("`{alarm}`")), "docs/operate/monitoring.md does not tell of {alarm}");
+        assert!(manual.contains(&format!("`{alarm}`")), "docs/book/operate/monitoring.md does not tell of {alarm}");
     }
 }
 
@@ -226,7 +229,7 @@ fn a_status_with_all_there_is_has_every_metric() {
     }
 }
 
-/// What a scrape costs the node, the figure of docs/metrics.md. Printed, and nothing is asserted about time.
+/// What a scrape costs the node, the figure of docs/book/metrics.md. Printed, and nothing is asserted about time.
 #[test]
 fn a_page_of_a_thousand_groups_is_weighed() {
     let facts = made_up(1000);

@@ -305,26 +305,26 @@ fn plan_and_reality(mode: ModelMode, mib: u64) {
 
 /// A queue that the bursts fill by half.
 #[test]
-#[ignore = "a measurement of minutes; docs/planner.md shows its result"]
+#[ignore = "a measurement of minutes; docs/book/planner.md shows its result"]
 fn async_16() {
     plan_and_reality(ModelMode::Async, 16);
 }
 
 /// One that they fill: writers wait.
 #[test]
-#[ignore = "a measurement of minutes; docs/planner.md shows its result"]
+#[ignore = "a measurement of minutes; docs/book/planner.md shows its result"]
 fn async_2() {
     plan_and_reality(ModelMode::Async, 2);
 }
 
 #[test]
-#[ignore = "a measurement of minutes; docs/planner.md shows its result"]
+#[ignore = "a measurement of minutes; docs/book/planner.md shows its result"]
 fn nearsync_2() {
     plan_and_reality(ModelMode::NearSync, 2);
 }
 
 #[test]
-#[ignore = "a measurement of minutes; docs/planner.md shows its result"]
+#[ignore = "a measurement of minutes; docs/book/planner.md shows its result"]
 fn sync_2() {
     plan_and_reality(ModelMode::Sync, 2);
 }

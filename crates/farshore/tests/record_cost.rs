@@ -180,13 +180,13 @@ fn run(depth: usize) {
 }
 
 #[test]
-#[ignore = "a measurement of minutes; docs/planner.md shows its result"]
+#[ignore = "a measurement of minutes; docs/book/planner.md shows its result"]
 fn one_write_at_a_time() {
     run(1);
 }
 
 #[test]
-#[ignore = "a measurement of minutes; docs/planner.md shows its result"]
+#[ignore = "a measurement of minutes; docs/book/planner.md shows its result"]
 fn thirty_two_writes_at_once() {
     run(32);
 }

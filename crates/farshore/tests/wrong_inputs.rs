@@ -1,4 +1,4 @@
-//! The tables of docs/wrong-inputs.md: what is typed there is typed here, and gets that answer and exit code; the tests that it
+//! The tables of docs/book/wrong-inputs.md: what is typed there is typed here, and gets that answer and exit code; the tests that it
 //! names are there, and each speaks of the words that its line quotes and asserts its code.
 
 use std::fs;
@@ -16,7 +16,7 @@ fn root() -> &'static Path {
 
 /// The rows of the table under that heading, cell by cell.
 fn rows(heading: &str) -> Vec<Vec<String>> {
-    let text = fs::read_to_string(root().join("docs/wrong-inputs.md")).expect("the manual");
+    let text = fs::read_to_string(root().join("docs/book/wrong-inputs.md")).expect("the manual");
     let (_, section) = text.split_once(&format!("## {heading}\n")).expect("its heading");
     let lines = section.lines().take_while(|line| !line.starts_with("## ")).filter(|line| line.starts_with("| "));
     let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();

@@ -82,7 +82,7 @@ pub struct FormulaAnswer {
 /// The schema of [`CalcReport`].
 pub const CALC_SCHEMA: &str = "farshore-calc/1";
 
-/// What `calc --json` prints. The comments of fields are the manual's words: docs/json.md is made from them.
+/// What `calc --json` prints. The comments of fields are the manual's words: docs/book/json.md is made from them.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CalcReport<'a> {

@@ -15,7 +15,7 @@ use units::quantities::{
 
 pub const PLAN_SCHEMA: &str = "farshore-plan/1";
 
-/// What `plan --json` prints. The comments of fields are the manual's words: docs/json.md is made from them.
+/// What `plan --json` prints. The comments of fields are the manual's words: docs/book/json.md is made from them.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanReport<'a> {
@@ -243,7 +243,7 @@ pub fn text(plan: &ModesPlan, advice: &Advice) -> String {
     out
 }
 
-/// The contract for programs; docs/json.md lists the keys.
+/// The contract for programs; docs/book/json.md lists the keys.
 pub fn json(plan: &ModesPlan, advice: &Advice) -> Json {
     let setup = &plan.setup;
     let link = LinkInputs {

@@ -25,7 +25,7 @@ const INTERVALS_MAX: usize = 2880;
 /// A burst ends here at the latest: more never was one transaction.
 const BURST_BYTES_MAX: u64 = 1 << 30;
 
-/// What `scan --json` prints. The comments of fields are the manual's words: docs/json.md is made from them.
+/// What `scan --json` prints. The comments of fields are the manual's words: docs/book/json.md is made from them.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScanReport<'a> {

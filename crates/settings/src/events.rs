@@ -1,7 +1,7 @@
 //! The one table of events: the kinds there are, what each means, and the fields it has.
 //!
 //! It stands beside the configuration because hooks name kinds. The daemon makes events by it, and the manual's tables
-//! (docs/events.md) are made from it. Kinds and fields are only added, as keys of the status are.
+//! (docs/book/events.md) are made from it. Kinds and fields are only added, as keys of the status are.
 
 use crate::suggest;
 
@@ -162,7 +162,7 @@ impl EventKind {
             let plain: Vec<String> = words().map(|word| word.replace('-', "_")).collect();
             let near = suggest::nearest(word, plain.iter().map(String::as_str)).map(|near| near.replace('_', "-"));
             let hint = near.map(|near| format!(" (did you mean {near:?}?)")).unwrap_or_default();
-            format!("{word:?} is no kind of event{hint}; docs/events.md lists them, and \"*\" is all of them")
+            format!("{word:?} is no kind of event{hint}; docs/book/events.md lists them, and \"*\" is all of them")
         })
     }
 
@@ -211,6 +211,6 @@ mod tests {
         assert_eq!(EventKind::parse("link-lost"), Ok(EventKind::LinkLost));
         let wrong = EventKind::parse("link-last").expect_err("none");
         assert!(wrong.contains("did you mean \"link-lost\"?"), "{wrong}");
-        assert!(EventKind::parse("zebra").expect_err("none").contains("docs/events.md"));
+        assert!(EventKind::parse("zebra").expect_err("none").contains("docs/book/events.md"));
     }
 }

@@ -1,4 +1,4 @@
-//! The tables of docs/limits.md: every limit that no key changes, made of the constants themselves.
+//! The tables of docs/book/limits.md: every limit that no key changes, made of the constants themselves.
 //!
 //! A constant of the two pages of limits (this crate's and the engine's) has a row here, or stands in the list of those without.
 
@@ -360,14 +360,14 @@ fn table(limits: &[Limit]) -> String {
 /// `BLESS=1` writes the tables anew; read them before committing.
 #[test]
 fn the_page_of_limits_has_the_programs_tables() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/limits.md");
-    let page = std::fs::read_to_string(&file).expect("docs/limits.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/limits.md");
+    let page = std::fs::read_to_string(&file).expect("docs/book/limits.md");
     let tables: Vec<(&str, String)> = parts().iter().map(|(name, limits)| (*name, table(limits))).collect();
-    let remade = made::remade(&page, COMMAND, &tables).unwrap_or_else(|error| panic!("docs/limits.md: {error}"));
+    let remade = made::remade(&page, COMMAND, &tables).unwrap_or_else(|error| panic!("docs/book/limits.md: {error}"));
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(file, remade).expect("docs/limits.md is written");
+        std::fs::write(file, remade).expect("docs/book/limits.md is written");
     } else {
-        assert!(page == remade, "docs/limits.md differs: run {COMMAND}");
+        assert!(page == remade, "docs/book/limits.md differs: run {COMMAND}");
     }
 }
 
@@ -387,7 +387,7 @@ fn every_constant_of_the_pages_of_limits_is_shown_or_left_out() {
             missing.push(name);
         }
     }
-    assert!(missing.is_empty(), "neither in a table of docs/limits.md nor in WITHOUT_ROW: {missing:?}");
+    assert!(missing.is_empty(), "neither in a table of docs/book/limits.md nor in WITHOUT_ROW: {missing:?}");
     let is_constant = |name: &str| pages.iter().any(|text| text.contains(&format!("const {name}:")));
     let unknown: Vec<&str> = WITHOUT_ROW.into_iter().filter(|name| !is_constant(name)).collect();
     assert!(unknown.is_empty(), "WITHOUT_ROW names what is no constant: {unknown:?}");

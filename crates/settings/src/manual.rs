@@ -60,7 +60,7 @@ mod tests {
     use crate::forms::EACH;
 
     fn file_of_docs() -> std::path::PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/config.md")
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/config.md")
     }
 
     /// What a check says of a file with one line in a table.
@@ -79,7 +79,7 @@ mod tests {
     /// A key that says less than this, or that a check does not know, is no entry.
     #[test]
     fn every_key_of_every_table_is_whole_and_known_to_a_check() {
-        let docs = std::fs::read_to_string(file_of_docs()).expect("docs/config.md");
+        let docs = std::fs::read_to_string(file_of_docs()).expect("docs/book/config.md");
         for table in tables() {
             for KeyRow { name, about, meaning, .. } in &table.rows {
                 let about = about();
@@ -89,7 +89,7 @@ mod tests {
                 assert!(!meaning.is_empty() && !meaning.ends_with('.'), "{key_path}: {meaning}");
                 assert!(
                     docs.contains(&format!("\n| {} |", about.kind)),
-                    "{key_path}: docs/config.md has no kind {}",
+                    "{key_path}: docs/book/config.md has no kind {}",
                     about.kind
                 );
                 let name = if *name == EACH { "a" } else { name };
@@ -109,7 +109,7 @@ mod tests {
     /// `BLESS=1 cargo test` writes the tables anew; read them before committing.
     #[test]
     fn the_manuals_tables_are_the_programs() {
-        let mut docs = std::fs::read_to_string(file_of_docs()).expect("docs/config.md");
+        let mut docs = std::fs::read_to_string(file_of_docs()).expect("docs/book/config.md");
         let mut wrong = String::new();
         for table in tables() {
             let head =
@@ -125,7 +125,7 @@ mod tests {
         if std::env::var_os("BLESS").is_some() {
             std::fs::write(file_of_docs(), docs).expect("written");
         } else {
-            assert!(wrong.is_empty(), "docs/config.md should have these tables:\n{wrong}");
+            assert!(wrong.is_empty(), "docs/book/config.md should have these tables:\n{wrong}");
         }
     }
 }

@@ -148,7 +148,7 @@ impl Checkers {
 
     /// The position up to which a secondary ever confirmed its last stream as durable, whatever became of that.
     pub fn ever_confirmed(&self, group: GroupId, node: usize) -> Option<Position> {
-        // The end of its journal may have rotted before a record counted it: that looks torn (docs/reliability.md, P9).
+        // The end of its journal may have rotted before a record counted it: that looks torn (docs/book/reliability.md, P9).
         let rotten = self.facts.has(KnownFact::Rotten(node, Store::Journal(group)));
         self.wire.ever_confirmed(group, node).filter(|_| !rotten)
     }
@@ -299,7 +299,7 @@ impl Checkers {
         let changed = self.facts.has(KnownFact::ChangedOutside(group, node));
         if !parent.generation.is_blank() && !opening.given_up && !changed {
             self.writes.check_prefix(group, parent, &cluster[node].views(group))?;
-            // It goes by what the peer said last: one that was forced in the same moment is a fork (docs/reliability.md).
+            // It goes by what the peer said last: one that was forced in the same moment is a fork (docs/book/reliability.md).
             if !opening.forced && !self.facts.has(KnownFact::Forked(group)) {
                 self.writes.check_handover(group, parent)?;
             }
@@ -354,7 +354,7 @@ impl Checkers {
         }
         if self.facts.has(KnownFact::Rotten(node, Store::Journal(group))) {
             // It says that it lost something, or the rot is in the journal's last batch, which looks like one that was torn
-            // (docs/reliability.md, P9): what the other side was promised of it is void.
+            // (docs/book/reliability.md, P9): what the other side was promised of it is void.
             self.wire.forget(group, node);
             self.writes.promises_void(group);
             return Ok(());

@@ -9,8 +9,8 @@ use sim::coverage_exceptions::{BRANCHES_BY_TEST, EDGES_BY_SCENARIO, ROWS_BY_TEST
 mod made;
 
 /// The page with the table of faults, and the figures of its last two columns.
-const PAGE: &str = "../../docs/simulator.md";
-const FIGURES: &str = "../../docs/measured/faults.jsonl";
+const PAGE: &str = "../../docs/book/simulator.md";
+const FIGURES: &str = "../../docs/book/measured/faults.jsonl";
 const COMMAND: &str = "BLESS=1 cargo test -p sim documented";
 
 fn file(path: &str) -> PathBuf {
@@ -61,7 +61,7 @@ fn table_of_faults() -> String {
         let line = measured.lines().rfind(is_of);
         let line = line.unwrap_or_else(|| {
             let name = fault.name();
-            panic!("no figures of `{name}`: run `cargo xtask faults {name} --append docs/measured/faults.jsonl`")
+            panic!("no figures of `{name}`: run `cargo xtask faults {name} --append docs/book/measured/faults.jsonl`")
         });
         let (figures, checker) = (figures(line), value(line, "checker"));
         table += &format!("| `{}` | {} | {} | {figures} | {checker} |\n", fault.name(), fault.breaks(), fault.how());
@@ -74,11 +74,11 @@ fn table_of_faults() -> String {
 fn the_table_of_injected_faults_is_the_engines() {
     let page = text(PAGE);
     let remade = made::remade(&page, COMMAND, &[("injected-faults", table_of_faults())]);
-    let remade = remade.unwrap_or_else(|error| panic!("docs/simulator.md: {error}"));
+    let remade = remade.unwrap_or_else(|error| panic!("docs/book/simulator.md: {error}"));
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(file(PAGE), remade).expect("docs/simulator.md is written");
+        std::fs::write(file(PAGE), remade).expect("docs/book/simulator.md is written");
     } else {
-        assert!(page == remade, "docs/simulator.md differs: run {COMMAND}");
+        assert!(page == remade, "docs/book/simulator.md differs: run {COMMAND}");
     }
 }
 

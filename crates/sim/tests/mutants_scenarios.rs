@@ -221,7 +221,7 @@ fn a_node_whose_flush_failed_stops_as_soon_as_that_is_on_record() {
     assert!(world.now() - before < SECOND, "{} ns", world.now() - before);
 }
 
-/// A record without payload names no place of one in its batch (docs/format.md).
+/// A record without payload names no place of one in its batch (docs/book/format.md).
 #[test]
 fn zeroes_have_no_payload_in_a_batch() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));

@@ -23,7 +23,7 @@ pub struct BesideArgs {
     append: Option<PathBuf>,
 }
 
-/// What the figures in docs/bench.md were measured with: turns of each, seconds of a turn.
+/// What the figures in docs/book/bench.md were measured with: turns of each, seconds of a turn.
 const ROUNDS: u32 = 5;
 const SECONDS: u32 = 4;
 /// What a line of the test begins with that has a row of the table, as JSON.
@@ -55,7 +55,7 @@ pub fn main(arguments: &BesideArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Options that make another measurement than docs/bench.md has.
+/// Options that make another measurement than docs/book/bench.md has.
 fn unlike_the_page(rounds: u32, seconds: u32) -> [(bool, &'static str); 2] {
     [(rounds < ROUNDS, "`--rounds` below 5"), (seconds < SECONDS, "`--seconds` below 4")]
 }

@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use workload::{BenchWorkload, WORKLOADS};
 
 const SCHEMA: &str = "farshore-bench/1";
-/// What the figures in docs/bench.md were measured with: turns of each server, seconds of a turn, size of the file.
+/// What the figures in docs/book/bench.md were measured with: turns of each server, seconds of a turn, size of the file.
 const ROUNDS: u32 = 9;
 const SECONDS: u32 = 2;
 const SIZE_MIB: u32 = 1024;
@@ -69,16 +69,16 @@ pub struct BenchArgs {
 /// What else is measured.
 #[derive(clap::Subcommand)]
 enum OtherBench {
-    /// What the return of a killed primary costs: time to serve, bytes compared, shipped and pulled (see docs/recovery.md)
+    /// What the return of a killed primary costs: time to serve, bytes compared, shipped and pulled (see docs/book/recovery.md)
     Recovery(recovery::RecoveryArgs),
-    /// What replication makes of a line, beside iperf3 on the same emulated one (see docs/link.md)
+    /// What replication makes of a line, beside iperf3 on the same emulated one (see docs/book/link.md)
     Link(link::LinkBenchArgs),
-    /// What others' clients feel beside a hanging device, stalled clients, many connects and a hostile peer (see docs/bench.md)
+    /// What others' clients feel beside a hanging device, stalled clients, many connects and a hostile peer (see docs/book/bench.md)
     Beside(beside::BesideArgs),
 }
 
 impl BenchArgs {
-    /// Options that make another measurement than docs/bench.md has.
+    /// Options that make another measurement than docs/book/bench.md has.
     fn unlike_the_page(&self) -> [(bool, &'static str); 3] {
         [
             (self.rounds < ROUNDS, "`--rounds` below 9"),

@@ -1,4 +1,4 @@
-//! Tables of docs/link.md, of the rows of `cargo xtask bench link`: a part for each series.
+//! Tables of docs/book/link.md, of the rows of `cargo xtask bench link`: a part for each series.
 
 use super::Row;
 use super::table::{Cells, Pivot, newest, rate_text, table, three_digits, trimmed};

@@ -1,4 +1,4 @@
-//! Measurements, and the tables that pages make of them. Figures stand in `docs/measured/NAME.jsonl` and nowhere else by hand.
+//! Measurements, and the tables that pages make of them. Figures stand in `docs/book/measured/NAME.jsonl` and nowhere else by hand.
 //!
 //! A line is an object. One with the key `run` says where the rows behind it come from: `date`, `commit` (`null` where nobody noted
 //! it), `command` and `machine`. A row names its `series`, what was measured on what, and the figures, with units in their keys. Benches
@@ -27,7 +27,7 @@ type FileTexts = BTreeMap<String, String>;
 
 /// The command that makes all of it.
 const COMMAND: &str = "cargo xtask measured";
-const FOLDER: &str = "docs/measured/";
+const FOLDER: &str = "docs/book/measured/";
 
 /// A part of a page: its name in the page, of which file of measurements it is made, and how.
 struct MeasuredPart {
@@ -48,30 +48,30 @@ const fn part(
 
 /// A part's name is the series that it shows.
 const PARTS: [MeasuredPart; 20] = [
-    part("docs/bench.md", "export", "bench", |rows| export_text(rows).map(fenced)),
-    part("docs/bench.md", "beside", "beside", |rows| beside_text(rows).map(fenced)),
-    part("docs/recovery.md", "recovery", "recovery", |rows| recovery_text(rows).map(fenced)),
-    part("docs/link.md", "throughput", "link", link::throughput),
-    part("docs/link.md", "loss", "link", link::loss),
-    part("docs/link.md", "buffers", "link", link::buffers),
-    part("docs/link.md", "outage", "link", link::outage),
-    part("docs/link.md", "idle", "link", link::idle),
-    part("docs/link.md", "lone", "link", link::lone),
-    part("docs/link.md", "fall", "link", link::fall),
-    part("docs/link.md", "rto", "link", link::rto),
-    part("docs/link.md", "nagle", "link", other::nagle),
-    part("docs/link.md", "modes", "link", link::modes),
-    part("docs/link.md", "encryption", "link", other::encryption),
-    part("docs/planner.md", "recording", "planner", other::recording),
-    part("docs/planner.md", "reality", "planner", other::reality),
-    part("docs/planner.md", "scan", "planner", other::scan),
-    part("docs/toolkit.md", "line-modes", "toolkit", other::line_modes),
-    part("docs/toolkit.md", "line-buffers", "toolkit", other::line_buffers),
-    part("docs/wan.md", "wan", "wan", other::wan),
+    part("docs/book/bench.md", "export", "bench", |rows| export_text(rows).map(fenced)),
+    part("docs/book/bench.md", "beside", "beside", |rows| beside_text(rows).map(fenced)),
+    part("docs/book/recovery.md", "recovery", "recovery", |rows| recovery_text(rows).map(fenced)),
+    part("docs/book/link.md", "throughput", "link", link::throughput),
+    part("docs/book/link.md", "loss", "link", link::loss),
+    part("docs/book/link.md", "buffers", "link", link::buffers),
+    part("docs/book/link.md", "outage", "link", link::outage),
+    part("docs/book/link.md", "idle", "link", link::idle),
+    part("docs/book/link.md", "lone", "link", link::lone),
+    part("docs/book/link.md", "fall", "link", link::fall),
+    part("docs/book/link.md", "rto", "link", link::rto),
+    part("docs/book/link.md", "nagle", "link", other::nagle),
+    part("docs/book/link.md", "modes", "link", link::modes),
+    part("docs/book/link.md", "encryption", "link", other::encryption),
+    part("docs/book/planner.md", "recording", "planner", other::recording),
+    part("docs/book/planner.md", "reality", "planner", other::reality),
+    part("docs/book/planner.md", "scan", "planner", other::scan),
+    part("docs/book/toolkit.md", "line-modes", "toolkit", other::line_modes),
+    part("docs/book/toolkit.md", "line-buffers", "toolkit", other::line_buffers),
+    part("docs/book/wan.md", "wan", "wan", other::wan),
 ];
 
 /// Pictures: where, of which file and series, and how.
-const PICTURES: [MeasuredPart; 1] = [part("docs/measured/link-loss.svg", "loss", "link", chart::loss)];
+const PICTURES: [MeasuredPart; 1] = [part("docs/book/measured/link-loss.svg", "loss", "link", chart::loss)];
 
 /// As a block that keeps its columns.
 fn fenced(text: String) -> String {
@@ -158,18 +158,18 @@ mod tests {
     #[test]
     fn a_figure_changed_in_a_page_or_in_the_measurements_is_found() {
         let mut files = files();
-        let page = files.get_mut("docs/recovery.md").expect("a page");
+        let page = files.get_mut("docs/book/recovery.md").expect("a page");
         *page = page.replace("0.07 s ", "0.06 s ");
-        let rows = files.get_mut("docs/measured/wan.jsonl").expect("measurements");
+        let rows = files.get_mut("docs/book/measured/wan.jsonl").expect("measurements");
         *rows = rows.replace("0.19 / ", "0.18 / ");
         let found: Vec<String> = check(&files).into_iter().map(|(path, _)| path).collect();
-        assert_eq!(found, ["docs/recovery.md", "docs/wan.md"]);
+        assert_eq!(found, ["docs/book/recovery.md", "docs/book/wan.md"]);
     }
 
     #[test]
     fn a_row_without_a_figure_is_named() {
         let mut files = files();
-        let rows = files.get_mut("docs/measured/recovery.jsonl").expect("measurements");
+        let rows = files.get_mut("docs/book/measured/recovery.jsonl").expect("measurements");
         *rows = rows.replace("\"writes\"", "\"wrote\"");
         let problems = check(&files);
         assert_eq!(problems.len(), 1, "{problems:?}");

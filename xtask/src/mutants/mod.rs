@@ -42,7 +42,7 @@ pub struct MutantsArgs {
     only: Option<String>,
 }
 
-/// A sample is well when so many of a hundred are caught; the others need a test, or an argument in docs/simulator.md.
+/// A sample is well when so many of a hundred are caught; the others need a test, or an argument in docs/book/simulator.md.
 const CAUGHT_PERCENT: usize = 97;
 
 /// Checks the shard until it is done or the time is over. Non-zero if too few were caught.

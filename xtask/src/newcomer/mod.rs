@@ -102,8 +102,8 @@ impl Book {
         };
         Ok(Book {
             readme: page("README.md")?,
-            install: page("docs/operate/install.md")?,
-            quickstart: page("docs/quickstart.md")?,
+            install: page("docs/book/operate/install.md")?,
+            quickstart: page("docs/book/quickstart.md")?,
         })
     }
 }

@@ -78,7 +78,7 @@ fn deny(bench: &StepContext) -> Result<StepOutcome> {
 fn book(bench: &StepContext) -> Result<StepOutcome> {
     let program = MDBOOK.install(&bench.project)?;
     let folder = bench.project.target.join("book");
-    bench.run(&program, &["build", "docs", "--dest-dir", &folder.to_string_lossy()])
+    bench.run(&program, &["build", "docs/book", "--dest-dir", &folder.to_string_lossy()])
 }
 
 fn tidy_up(bench: &StepContext) -> Result<StepOutcome> {

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 /// The manual, and its table of contents.
-const MANUAL: &str = "docs";
-const CONTENTS: &str = "docs/SUMMARY.md";
+const MANUAL: &str = "docs/book";
+const CONTENTS: &str = "docs/book/SUMMARY.md";
 
 /// A page in Markdown: where it links to, and what may be linked to.
 pub struct Page {
@@ -141,13 +141,13 @@ mod tests {
     fn a_page_of_the_manual_that_no_line_of_the_contents_names_is_found() {
         let pages = [
             Page::read("README.md", ""),
-            Page::read("docs/SUMMARY.md", "- [Fail over](operate/fail-over.md)"),
-            Page::read("docs/operate/fail-over.md", ""),
-            Page::read("docs/operate/lost-link.md", ""),
+            Page::read("docs/book/SUMMARY.md", "- [Fail over](operate/fail-over.md)"),
+            Page::read("docs/book/operate/fail-over.md", ""),
+            Page::read("docs/book/operate/lost-link.md", ""),
         ];
         let problems = check(&pages, |_| true);
         let found: Vec<&str> = problems.iter().map(|of| of.path.as_str()).collect();
-        assert_eq!(found, ["docs/operate/lost-link.md"]);
+        assert_eq!(found, ["docs/book/operate/lost-link.md"]);
     }
 
     #[test]

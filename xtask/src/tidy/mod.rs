@@ -84,7 +84,7 @@ pub fn book_words(project: &Project) -> Result<BookWords> {
     Ok(BookWords::count(&read_files(project)?.1))
 }
 
-/// Writes docs/proofs.md, and returns the page's path.
+/// Writes docs/book/proofs.md, and returns the page's path.
 ///
 /// # Errors
 /// When git cannot list the files, or the page cannot be written.
@@ -96,7 +96,7 @@ pub fn write_proofs(project: &Project) -> Result<&'static str> {
     Ok(proofs::PROOFS_PAGE)
 }
 
-/// Writes what of the pages is made from `docs/measured`, and returns the paths of what changed.
+/// Writes what of the pages is made from `docs/book/measured`, and returns the paths of what changed.
 ///
 /// # Errors
 /// When git cannot list the files, a row lacks a figure, a page has no place for a table, or a file cannot be written.

@@ -5,10 +5,10 @@ use crate::made::{BEGIN, END};
 use std::fmt;
 
 /// Pages that a program makes from the first line to the last.
-const WHOLE_PAGES: [&str; 2] = ["docs/options.md", super::proofs::PROOFS_PAGE];
+const WHOLE_PAGES: [&str; 2] = ["docs/book/options.md", super::proofs::PROOFS_PAGE];
 /// Pages beside the book: its table of contents, and decisions, which stay as they are.
-const CONTENTS: &str = "docs/SUMMARY.md";
-const DECISIONS: &str = "docs/decisions/";
+const CONTENTS: &str = "docs/book/SUMMARY.md";
+const DECISIONS: &str = "docs/book/decisions/";
 
 /// Words of the book: letters or digits between spaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct BookWords {
 impl BookWords {
     pub fn count(files: &FileTexts) -> BookWords {
         let is_page = |path: &str| {
-            path.starts_with("docs/") && path.ends_with(".md") && path != CONTENTS && !path.starts_with(DECISIONS)
+            path.starts_with("docs/book/") && path.ends_with(".md") && path != CONTENTS && !path.starts_with(DECISIONS)
         };
         let mut words = BookWords::default();
         for (path, text) in files.iter().filter(|(path, _)| is_page(path)) {
@@ -109,10 +109,10 @@ mod tests {
     #[test]
     fn words_of_pages_are_counted_and_those_that_programs_make() {
         let files = [
-            ("docs/a.md", PAGE),
-            ("docs/options.md", "one | two\n"),
-            ("docs/SUMMARY.md", "no word"),
-            ("docs/decisions/0001-a.md", "no word"),
+            ("docs/book/a.md", PAGE),
+            ("docs/book/options.md", "one | two\n"),
+            ("docs/book/SUMMARY.md", "no word"),
+            ("docs/book/decisions/0001-a.md", "no word"),
             ("README.md", "no word"),
         ];
         let files = files.map(|(path, text)| (path.to_owned(), text.to_owned())).into();

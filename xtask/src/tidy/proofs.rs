@@ -1,9 +1,9 @@
-//! Which test proves which promise or rule of docs/reliability.md: a comment beside the test says so, `// proves: P3, rule 9`.
+//! Which test proves which promise or rule of docs/book/reliability.md: a comment beside the test says so, `// proves: P3, rule 9`.
 //!
 //! * A tag directly above a test's doc comment or attributes counts for this test.
 //! * A tag directly under the `//!` lines at the head of a file counts for each test of the file.
-//! * The names are those of the first column of the tables in docs/reliability.md.
-//! * docs/proofs.md is made from the tags, and from nothing else.
+//! * The names are those of the first column of the tables in docs/book/reliability.md.
+//! * docs/book/proofs.md is made from the tags, and from nothing else.
 
 use super::TidyProblem;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,15 +11,15 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 /// The page whose tables name what is to be proven.
-pub const CLAIMS_PAGE: &str = "docs/reliability.md";
+pub const CLAIMS_PAGE: &str = "docs/book/reliability.md";
 /// The page that is made from the tags.
-pub const PROOFS_PAGE: &str = "docs/proofs.md";
+pub const PROOFS_PAGE: &str = "docs/book/proofs.md";
 /// How a line begins that is a tag.
 const TAG: &str = "// proves:";
 /// What no test proves, and why.
 const WITHOUT_TEST: &[(&str, &str)] = &[("rule 13", "reverse sync is not there yet")];
 
-/// A promise or rule as docs/reliability.md words it.
+/// A promise or rule as docs/book/reliability.md words it.
 struct ProvenClaim {
     /// As a tag names it: `P3`, `rule 9`.
     name: String,
@@ -44,7 +44,7 @@ pub struct Proofs {
 }
 
 impl Proofs {
-    /// Takes the texts of Rust files by their paths, and the text of docs/reliability.md.
+    /// Takes the texts of Rust files by their paths, and the text of docs/book/reliability.md.
     pub fn collect(sources: &BTreeMap<String, String>, claims_page: &str) -> Proofs {
         let claims = read_claims(claims_page);
         let mut proofs = Proofs { claims, tests: Vec::new(), problems: Vec::new() };
@@ -102,7 +102,7 @@ impl Proofs {
         problems
     }
 
-    /// The text of docs/proofs.md.
+    /// The text of docs/book/proofs.md.
     pub fn page(&self) -> String {
         let mut page = "# Proofs\n\n\
             Tests that would fail without a promise or rule of [what holds](reliability.md). `cargo xtask proofs` writes\n\
@@ -255,11 +255,11 @@ mod tests {
     fn claims_without_a_test_and_exceptions_with_one_are_found() {
         assert_eq!(
             sentences(&[]),
-            ["docs/reliability.md:3: no test proves P1: put `// proves: P1` above one that does"]
+            ["docs/book/reliability.md:3: no test proves P1: put `// proves: P1` above one that does"]
         );
         assert_eq!(
             sentences(&[("a.rs", "// proves: P1, rule 13\n\n#[test]\nfn f() {}\n")]),
-            ["docs/reliability.md:5: rule 13 has a test: take it out of WITHOUT_TEST in proofs.rs"]
+            ["docs/book/reliability.md:5: rule 13 has a test: take it out of WITHOUT_TEST in proofs.rs"]
         );
     }
 
@@ -269,9 +269,9 @@ mod tests {
         assert_eq!(
             sentences(&[("a.rs", unknown)]),
             [
-                "a.rs:2: a tag names `P11`, which is no promise or rule in docs/reliability.md",
-                "a.rs:2: a tag names `13`, which is no promise or rule in docs/reliability.md",
-                "a.rs:5: a tag names ``, which is no promise or rule in docs/reliability.md",
+                "a.rs:2: a tag names `P11`, which is no promise or rule in docs/book/reliability.md",
+                "a.rs:2: a tag names `13`, which is no promise or rule in docs/book/reliability.md",
+                "a.rs:5: a tag names ``, which is no promise or rule in docs/book/reliability.md",
             ]
         );
         let beside = [
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_page_that_is_not_what_the_tags_say_is_found() {
-        let problem = "docs/proofs.md: is not what the tags beside the tests say: run `cargo xtask proofs`";
+        let problem = "docs/book/proofs.md: is not what the tags beside the tests say: run `cargo xtask proofs`";
         for page in [None, Some("# Proofs\n")] {
             let problems = collected(&[("a.rs", "// proves: P1\n\n#[test]\nfn f() {}\n")]).check(page);
             assert_eq!(problems.iter().map(ToString::to_string).collect::<Vec<_>>(), [problem]);

@@ -6,7 +6,7 @@
 //! ```
 //! Update number *u* writes both copies of slot *u* mod 2 with one durable write, and only its completion lets anything
 //! follow from it, from the third on. So a crash in the middle leaves the other slot whole, and one rotten copy leaves its
-//! twin (docs/format.md argues each case).
+//! twin (docs/book/format.md argues each case).
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! What a node must know of a group after any crash: one [`cell`], whose newest whole copy counts (docs/format.md).
+//! What a node must know of a group after any crash: one [`cell`], whose newest whole copy counts (docs/book/format.md).
 
 use alloc::vec::Vec;
 

@@ -7,7 +7,7 @@
 //!           index + saved blocks
 //! ```
 //! Pure: offsets and names, no payload. `saving.rs` fills it on the way of a write; `rollback.rs` plays it back. The bytes
-//! on disk and what a crash leaves are in docs/format.md.
+//! on disk and what a crash leaves are in docs/book/format.md.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! Frames on the link: one fixed header, then the payload. Byte by byte in docs/protocol.md.
+//! Frames on the link: one fixed header, then the payload. Byte by byte in docs/book/protocol.md.
 //!
 //! A frame is believed in three steps: the header's own checksum, then its session, then the payload's checksum. Only a
 //! checked header says how much to read, and never more than [`FrameKind::payload_max`].

@@ -1,7 +1,7 @@
 //! Writers who are held up by a queue that stays full: each for a moment only, and for ever.
 //!
 //! A clock runs on while a writer has waited for room longer than a hundredth of `wait_limit`, and back while none has. When it
-//! shows `wait_limit` the policy acts, as for a single write that waited so long (docs/decisions/0034-writers-held-up.md).
+//! shows `wait_limit` the policy acts, as for a single write that waited so long (docs/book/decisions/0034-writers-held-up.md).
 
 use core::time::Duration;
 

@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(link.status, LinkStatus::Connected);
     }
 
-    /// What docs/protocol.md grants a peer that reads nothing: the largest credit, the frame behind it, and greetings for each group.
+    /// What docs/book/protocol.md grants a peer that reads nothing: the largest credit, the frame behind it, and greetings for each group.
     #[test]
     fn a_peer_owes_too_much_by_what_its_groups_may_be_owed() {
         let mut link = PeerLink::new(NodeId(1));

@@ -1,4 +1,4 @@
-//! Tables of docs/format.md.
+//! Tables of docs/book/format.md.
 
 use super::bytes::{Field, bytes, checksum, flag_of, flags, magic, number, position, resealed, table, values, zero};
 use super::samples;

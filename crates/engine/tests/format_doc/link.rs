@@ -1,4 +1,4 @@
-//! Tables of docs/protocol.md.
+//! Tables of docs/book/protocol.md.
 
 use super::bytes::{bytes, checksum, flag_of, flags, magic, number, position, table, values, zero};
 use super::samples;

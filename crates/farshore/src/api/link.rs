@@ -1,4 +1,4 @@
-//! The link to a peer, now and over time. The comments of fields are the manual's words: docs/status-json.md is made from them.
+//! The link to a peer, now and over time. The comments of fields are the manual's words: docs/book/status-json.md is made from them.
 
 use std::collections::BTreeMap;
 

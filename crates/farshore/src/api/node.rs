@@ -1,4 +1,4 @@
-//! A node, as its daemon shows it. The comments of fields are the manual's words: docs/status-json.md is made from them.
+//! A node, as its daemon shows it. The comments of fields are the manual's words: docs/book/status-json.md is made from them.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
 //! Why a request was not done, as a code for programs: the data path's codes, the daemon's own, and those of commands that got no answer.
-//! All of them are one list, which the manual shows (docs/cli.md).
+//! All of them are one list, which the manual shows (docs/book/cli.md).
 
 use engine::RefusalCode;
 use serde::{Deserialize, Serialize};

@@ -24,10 +24,10 @@ pub struct AttachArgs {
     /// Stay, and serve the device in this process, as a service manager wants it
     #[arg(long)]
     pub foreground: bool,
-    /// One JSON object, schema farshore-attached/1 (docs/status-json.md)
+    /// One JSON object, schema farshore-attached/1 (docs/book/status-json.md)
     #[arg(long, conflicts_with = "foreground")]
     pub json: bool,
-    /// How the log of `--foreground` is written: `text`, `json` (one object for each line, docs/operate/service.md), or `journal` (each
+    /// How the log of `--foreground` is written: `text`, `json` (one object for each line, docs/book/operate/service.md), or `journal` (each
     /// line with its priority, for the system's journal) [default: text; journal where that reads standard error]
     #[arg(long, value_name = "FORM", hide_possible_values = true, requires = "foreground")]
     pub log_format: Option<LogForm>,
@@ -47,7 +47,7 @@ pub struct DetachArgs {
 
 #[derive(Debug, ClapArgs)]
 pub struct AttachedArgs {
-    /// One JSON object, schema farshore-attached/1 (docs/status-json.md)
+    /// One JSON object, schema farshore-attached/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
 }

@@ -155,11 +155,11 @@ pub struct LinkTestArgs {
     /// Between two round trips beside the load, 1ms to 1m; one that takes longer puts off the next
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "100ms")]
     pub probe_interval: Seconds,
-    /// One JSON object, schema farshore-link-test/1 (docs/json.md), which 'farshore plan --link' reads; of --mode all
+    /// One JSON object, schema farshore-link-test/1 (docs/book/json.md), which 'farshore plan --link' reads; of --mode all
     /// farshore-link-modes/1
     #[arg(long)]
     pub json: bool,
-    /// A line of JSON as it goes: start, each interval, end; schema farshore-link-test-stream/1 (docs/json.md)
+    /// A line of JSON as it goes: start, each interval, end; schema farshore-link-test-stream/1 (docs/book/json.md)
     #[arg(long, conflicts_with = "json")]
     pub json_stream: bool,
     #[command(flatten)]
@@ -196,7 +196,7 @@ pub struct SweepArgs {
     /// Draw the curves into this directory, as SVG
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
-    /// One JSON object, schema farshore-link-sweep/1 (docs/json.md); of several congestion controls farshore-link-sweeps/1
+    /// One JSON object, schema farshore-link-sweep/1 (docs/book/json.md); of several congestion controls farshore-link-sweeps/1
     #[arg(long)]
     pub json: bool,
     /// A line of JSON for each test as it ends, and one for all; schema farshore-link-sweep-stream/1
@@ -214,7 +214,7 @@ pub struct ProbeArgs {
     /// Load both directions for so long
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5s")]
     pub time: Seconds,
-    /// One JSON object, schema farshore-link-probe/1 (docs/json.md)
+    /// One JSON object, schema farshore-link-probe/1 (docs/book/json.md)
     #[arg(long)]
     pub json: bool,
     /// A line of JSON as each part is known: path, idle, load, end; schema farshore-link-probe-stream/1
@@ -247,7 +247,7 @@ pub struct LinkSoakArgs {
     /// Keep each record here as soon as there is one, a line of JSON each; an existing file is never overwritten
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// One JSON object at the end, schema farshore-link-soak/1 (docs/json.md)
+    /// One JSON object at the end, schema farshore-link-soak/1 (docs/book/json.md)
     #[arg(long)]
     pub json: bool,
     /// A line of JSON as it goes: start, each stretch and outage, end; schema farshore-link-soak-stream/1

@@ -36,7 +36,7 @@ pub struct ScanArgs {
     /// Length of an interval; long traces get longer ones
     #[arg(long, value_name = "TIME", value_parser = positive_time, default_value = "60s")]
     pub interval: Seconds,
-    /// One JSON object, schema farshore-scan/1 (docs/json.md)
+    /// One JSON object, schema farshore-scan/1 (docs/book/json.md)
     #[arg(long)]
     pub json: bool,
 }
@@ -127,7 +127,7 @@ pub struct PlanArgs {
     /// Write one HTML page with plots, tables and reasons
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// One JSON object, schema farshore-plan/1 (docs/json.md)
+    /// One JSON object, schema farshore-plan/1 (docs/book/json.md)
     #[arg(long)]
     pub json: bool,
 }
@@ -201,7 +201,7 @@ impl DiskSource {
 pub struct CalcArgs {
     #[command(subcommand)]
     pub formula: CalcCommand,
-    /// One JSON object, schema farshore-calc/1 (docs/json.md)
+    /// One JSON object, schema farshore-calc/1 (docs/book/json.md)
     #[arg(long, global = true)]
     pub json: bool,
 }

@@ -137,7 +137,7 @@ pub fn rotate(args: &CertRotateArgs) -> CommandOutcome {
         registry.renew_authority(cert_dir.cluster(), Validity::days(args.days.unwrap_or(AUTHORITY_DAYS)))?;
         print(
             "the authority was renewed; ca.crt holds the new one and the old one. Copy it to every node and client \
-             first, then renew their certificates, then take the old one out of ca.crt (docs/operate/certificates.md)\n",
+             first, then renew their certificates, then take the old one out of ca.crt (docs/book/operate/certificates.md)\n",
         )?;
     }
     for holder in nodes {

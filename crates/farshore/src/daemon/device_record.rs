@@ -1,4 +1,4 @@
-//! Small records of a group's devices in `<state>/groups/<group>`, as text with a checksum: see `docs/format.md`.
+//! Small records of a group's devices in `<state>/groups/<group>`, as text with a checksum: see `docs/book/format.md`.
 //!
 //! `devices`: which device every volume was on when the group was last taken up. `accepted`: that the operator has said what becomes
 //! of the group on devices that are others.

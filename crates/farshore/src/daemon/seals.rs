@@ -14,7 +14,7 @@
 //! The journal of a clean stop holds nothing that is still to be applied, and a rollback that was cut short is not clean: such
 //! a start writes to no volume before its record. If one did, that would be found as a change, never hidden.
 //!
-//! The file: see `docs/format.md`.
+//! The file: see `docs/book/format.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -15,7 +15,7 @@ pub const EVENTS_SCHEMA: &str = "farshore-events/1";
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// Something that happened on a node. Keys are added, never renamed or reused without a new `schema`. The comments of fields are the
-/// manual's words: docs/events.md is made from them.
+/// manual's words: docs/book/events.md is made from them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EventRecord {

@@ -1,4 +1,4 @@
-//! Whether a document is as its JSON Schema says, as far as the schemas of docs/schemas go: types, keys, words, lists, lower bounds.
+//! Whether a document is as its JSON Schema says, as far as the schemas of docs/book/schemas go: types, keys, words, lists, lower bounds.
 //!
 //! In one thing it is stricter than a reader may be: a key that the schema does not name is a misfit, because keys are described before
 //! they are printed. The whole-process tests include this file by its path.

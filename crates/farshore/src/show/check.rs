@@ -1,6 +1,6 @@
 //! A status as a verdict of one line, as Nagios and its kin read it: pure, so that a table tests what gives which.
 //!
-//! docs/operate/monitoring.md has the same table for people. The thresholds are those of the alert rules in
+//! docs/book/operate/monitoring.md has the same table for people. The thresholds are those of the alert rules in
 //! `packaging/prometheus`, less their patience: whoever calls the check has a patience of its own.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What the program prints, held against docs/schemas; and the examples of the manual, which are made from it.
+//! What the program prints, held against docs/book/schemas; and the examples of the manual, which are made from it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const MAPS: [&str; 4] = ["counters", "latencies", "settings", "sysctls"];
 const COLUMNS: usize = 118;
 
 fn docs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book")
 }
 
 /// A document that the program printed: every key of it is described, and every key that is always there is there.

@@ -1,4 +1,4 @@
-//! A pair whose nodes live in the two namespaces of an emulated WAN (docs/wan.md).
+//! A pair whose nodes live in the two namespaces of an emulated WAN (docs/book/wan.md).
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};

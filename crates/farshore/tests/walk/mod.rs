@@ -70,7 +70,7 @@ struct Walk {
 }
 
 fn walk(name: &str) {
-    if host::cannot_walk(&format!("the walk of docs/{name}")) {
+    if host::cannot_walk(&format!("the walk of docs/book/{name}")) {
         return;
     }
     let page = Page::open(name);
@@ -82,7 +82,7 @@ fn walk(name: &str) {
         let logs = || host::logs(ground.path());
         assert!(
             host::is_done(said),
-            "docs/{name}:{}: on {} this was typed:\n{}\nand answered:\n{said}\n{}",
+            "docs/book/{name}:{}: on {} this was typed:\n{}\nand answered:\n{said}\n{}",
             step.line,
             step.host,
             typed.join("\n"),
@@ -157,7 +157,7 @@ fn succeeding(command: String) -> (String, String) {
 
 /// The pages of tutorial and how-to, as the contents name them.
 fn taught() -> Vec<String> {
-    let contents = fs::read_to_string(root().join("docs/SUMMARY.md")).expect("the contents");
+    let contents = fs::read_to_string(root().join("docs/book/SUMMARY.md")).expect("the contents");
     let mut part = "";
     let mut pages = Vec::new();
     for line in contents.lines() {

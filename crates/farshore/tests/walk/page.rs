@@ -97,9 +97,9 @@ pub fn root() -> PathBuf {
 
 impl Page {
     pub fn open(name: &str) -> Page {
-        let file = root().join("docs").join(name);
+        let file = root().join("docs/book").join(name);
         let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        Page::read(name, &text).unwrap_or_else(|problem| panic!("docs/{problem}"))
+        Page::read(name, &text).unwrap_or_else(|problem| panic!("docs/book/{problem}"))
     }
 
     /// # Errors

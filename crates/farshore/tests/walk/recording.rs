@@ -39,7 +39,7 @@ pub fn compare(page: &Page, shown: &[Shown]) -> Vec<String> {
     let say = |shown: &Shown| {
         let before = lines(page, &shown.lines);
         let (line, now) = (shown.lines.start + 1, new_lines(shown, &before).join("\n"));
-        format!("docs/{}:{line} shows\n{}\nand now this was printed:\n{now}\n", page.name, before.join("\n"))
+        format!("docs/book/{}:{line} shows\n{}\nand now this was printed:\n{now}\n", page.name, before.join("\n"))
     };
     wrong.into_iter().map(say).collect()
 }
@@ -166,7 +166,7 @@ fn write_anew(page: &Page, shown: &[&Shown]) {
         let lines = lines.iter().map(|line| format!("{spaces}{line}").trim_end().to_owned());
         drop(new.splice(shown.lines.clone(), lines));
     }
-    let file = root().join("docs").join(&page.name);
+    let file = root().join("docs/book").join(&page.name);
     // Others make parts of pages too.
     let now = fs::read_to_string(&file).unwrap_or_default();
     assert!(now.lines().eq(page.lines.iter().map(String::as_str)), "{} has changed: once more", file.display());

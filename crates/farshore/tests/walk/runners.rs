@@ -161,7 +161,7 @@ pub fn wrong(pages: &[Page]) -> Vec<String> {
                 let Some(Who::Other(runner)) = who(block, command) else { continue };
                 let lacking = runner.lacks(&page.name, &block.meant(&command.text));
                 let say = |line: String| {
-                    format!("docs/{}:{}: {} does not type `{line}`", page.name, part.line, runner.command)
+                    format!("docs/book/{}:{}: {} does not type `{line}`", page.name, part.line, runner.command)
                 };
                 wrong.extend(lacking.into_iter().map(say));
             }

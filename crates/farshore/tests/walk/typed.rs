@@ -39,7 +39,7 @@ struct Line {
 /// All pages but the one that the program makes of its own help.
 fn pages() -> Vec<PathBuf> {
     let mut pages = vec![root().join("README.md")];
-    let mut folders = vec![root().join("docs")];
+    let mut folders = vec![root().join("docs/book")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder of pages") {
             let path = entry.expect("a page").path();
@@ -159,7 +159,7 @@ fn the_program_understands_each_line_of_the_manual() {
     let taught = super::taught();
     let (mut wrong, mut count) = (Vec::new(), 0);
     for page in pages() {
-        let is_taught = taught.iter().any(|name| page.ends_with(Path::new("docs").join(name)));
+        let is_taught = taught.iter().any(|name| page.ends_with(Path::new("docs/book").join(name)));
         let text = fs::read_to_string(&page).expect("a page");
         let name = page.strip_prefix(root()).expect("a page of the project").display().to_string();
         for line in lines_of(&name, &text, is_taught) {

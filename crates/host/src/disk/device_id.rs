@@ -10,7 +10,7 @@
 //!
 //! What lies on the device, a file system's UUID say, does not count: it belongs to the content, and goes along with a copy.
 //!
-//! The text, a line for each fact, is part of `devices` in a group's state directory: see `docs/format.md`.
+//! The text, a line for each fact, is part of `devices` in a group's state directory: see `docs/book/format.md`.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Frames packed together: an envelope, and in it a run of whole frames, compressed. Byte by byte in docs/protocol.md.
+//! Frames packed together: an envelope, and in it a run of whole frames, compressed. Byte by byte in docs/book/protocol.md.
 //!
 //! Nothing in the envelope is a frame's own: headers, checksums and sessions are those of the frames inside, and are
 //! checked as if they had come as they are.

@@ -1,4 +1,4 @@
-//! How a link did, minute by minute, for four weeks: a ring on disk (docs/format.md, "Link history").
+//! How a link did, minute by minute, for four weeks: a ring on disk (docs/book/format.md, "Link history").
 //!
 //! A ring of a fixed number of records: when the last one is written, the next goes over the first. Each
 //! record carries its number and its own checksum, so one that rotted is noticed and left out; only a file whose head

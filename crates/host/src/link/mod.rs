@@ -1,7 +1,7 @@
 //! The network half of the host: authenticated connections between nodes, carrying frames of all groups.
 //!
 //! There is one connection for each pair of nodes; the node whose name sorts first dials
-//! (docs/decisions/0004-connection-topology.md). [`Links`] listens, dials, authenticates, fences older connections and
+//! (docs/book/decisions/0004-connection-topology.md). [`Links`] listens, dials, authenticates, fences older connections and
 //! redials; what happens is reported through [`LinkEvents`], what is to be sent goes through [`LinkSender`]. Nothing in here
 //! knows what a group does with a frame. All of it lives on one thread: a tokio current-thread runtime with a `LocalSet`.
 

@@ -16,7 +16,7 @@ use crate::world::{ActorCue, OldCopy, World, WorldEvent};
 const SECOND: u64 = 1_000_000_000;
 
 /// The superblock of a running group counts a batch of the journal or the undo store within this time of its landing. One
-/// that rots before looks torn (docs/reliability.md, P9).
+/// that rots before looks torn (docs/book/reliability.md, P9).
 const COUNTED_NS: u64 = SECOND;
 
 /// Ordinal and bytes of the batch whose index stands there.
@@ -195,7 +195,7 @@ pub fn restores_records(world: &mut World, operator: &Operator, copy: OldCopy) {
     world.log(format_args!("an old copy of {} stores of node {node} is restored", stores.len()));
     world.tally.faults += 1;
     loses_power_for_a_while(world, node);
-    // Without its caches it would ask what the peer keeps of them: a known limit (docs/reliability.md).
+    // Without its caches it would ask what the peer keeps of them: a known limit (docs/book/reliability.md).
     match world.rng.below(4) {
         0 => {}
         1 => world.crash(primary, false, SECOND / 5),

@@ -162,7 +162,7 @@ impl World {
     /// something over it. The host finds that at the next start, and until a start is on record at each one after it.
     pub(super) fn write_from_outside(&mut self, node: usize, write: OutsideWrite) {
         let OutsideWrite { group, volume, first, sectors } = write;
-        // After any other stop nobody can tell (docs/reliability.md, P7); so after one in whose midst a start was being recorded, or of
+        // After any other stop nobody can tell (docs/book/reliability.md, P7); so after one in whose midst a start was being recorded, or of
         // a group that had failed: what its file says may be in a cache.
         let stopped = Some(()).filter(|()| !self.cluster[node].has_failed(group));
         let record = stopped.and_then(|()| self.cluster.readable_record(node, group));

@@ -26,7 +26,7 @@ impl World {
     }
 
     /// The process ends at once. `power`: the machine with it, unless its peer was restored from an old copy and has not met
-    /// it since: what it then asks for is a known limit (docs/reliability.md).
+    /// it since: what it then asks for is a known limit (docs/book/reliability.md).
     pub fn crash(&mut self, node: usize, power: bool, down_ns: u64) {
         if !self.cluster[node].up() {
             return;

@@ -13,7 +13,7 @@ const OFF_SHARE_MAX: f64 = 0.25;
 /// Of fewer flushes the mean is hardly known.
 const FLUSHES_ENOUGH: usize = 20;
 
-/// What `disk test --json` prints; keys are added, never renamed. The comments of fields are the manual's words: docs/json.md is made
+/// What `disk test --json` prints; keys are added, never renamed. The comments of fields are the manual's words: docs/book/json.md is made
 /// from them.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -1,6 +1,6 @@
 //! What the facts mean: each check is a function from the sheet to a line.
 //!
-//! The thresholds are those of the HADR and AVS papers and of measurements on Linux 6.18 (docs/link.md); each stands
+//! The thresholds are those of the HADR and AVS papers and of measurements on Linux 6.18 (docs/book/link.md); each stands
 //! beside its check.
 
 mod interface;

@@ -13,7 +13,7 @@ pub const STREAM_SCHEMA: &str = "farshore-doctor-stream/1";
 /// A reason is wrapped to so many columns.
 const TEXT_COLUMNS: usize = 100;
 
-/// What `doctor --json` prints; keys are added, never renamed. The comments of fields are the manual's words: docs/json.md is made
+/// What `doctor --json` prints; keys are added, never renamed. The comments of fields are the manual's words: docs/book/json.md is made
 /// from them.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -1,4 +1,4 @@
-//! What `link test --json` prints. The comments of fields are the manual's words: docs/json.md is made from them.
+//! What `link test --json` prints. The comments of fields are the manual's words: docs/book/json.md is made from them.
 //!
 //! Keys are added, never renamed or used for something else without a new number behind the schema's name.
 

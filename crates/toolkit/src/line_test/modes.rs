@@ -27,7 +27,7 @@ pub struct ModeResults {
     pub lost: Option<String>,
 }
 
-/// What `link test --mode all --json` prints. The comments of fields are the manual's words: docs/json.md is made from them.
+/// What `link test --mode all --json` prints. The comments of fields are the manual's words: docs/book/json.md is made from them.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModesReport<'a> {

@@ -91,7 +91,7 @@ impl Hole {
     }
 }
 
-/// What `link probe --json` prints. The comments of fields are the manual's words: docs/json.md is made from them.
+/// What `link probe --json` prints. The comments of fields are the manual's words: docs/book/json.md is made from them.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProbeReport<'a> {

@@ -64,7 +64,7 @@ pub struct LineOutage {
     pub reason: String,
 }
 
-/// What `link soak --json` prints. The comments of fields are the manual's words: docs/json.md is made from them.
+/// What `link soak --json` prints. The comments of fields are the manual's words: docs/book/json.md is made from them.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SoakReport<'a> {

@@ -40,7 +40,7 @@ pub struct Sweep {
     pub lost: Option<String>,
 }
 
-/// What `link sweep --json` prints of several congestion controls. The comments of fields are the manual's words: docs/json.md is made
+/// What `link sweep --json` prints of several congestion controls. The comments of fields are the manual's words: docs/book/json.md is made
 /// from them.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

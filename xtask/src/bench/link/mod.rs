@@ -36,7 +36,7 @@ use units::traffic_control;
 const BAR: f64 = 0.95;
 /// Of a group's queue and window, told here so that the bench is what users have.
 const DEFAULT_BYTES: u64 = 64 << 20;
-/// What the figures in docs/link.md were measured with: seconds of a turn at least, the volume's size, where files were, and
+/// What the figures in docs/book/link.md were measured with: seconds of a turn at least, the volume's size, where files were, and
 /// what lossy lines drew their losses from.
 const SECONDS_MIN: u32 = 4;
 const SIZE_MIB: u32 = 256;
@@ -81,7 +81,7 @@ pub struct LinkBenchArgs {
     /// What the lines of the series loss draw their losses from: under one seed two runs lose the same segments
     #[arg(long, default_value_t = SEED)]
     seed: u64,
-    /// Queue in MiB, of the series throughput and loss [default: by the line, see docs/link.md]
+    /// Queue in MiB, of the series throughput and loss [default: by the line, see docs/book/link.md]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     queue: Option<u64>,
     /// Size of the volume in MiB
@@ -216,7 +216,7 @@ impl LinkBenchArgs {
         LinkSeries::ALL.into_iter().filter(move |&series| self.only.is_none_or(|only| only == series))
     }
 
-    /// Options that make another measurement of a series than docs/link.md has. Rates, round trips and most congestion controls
+    /// Options that make another measurement of a series than docs/book/link.md has. Rates, round trips and most congestion controls
     /// stand in the rows.
     fn unlike_the_page(&self, series: LinkSeries) -> [(bool, &'static str); 10] {
         let is_throughput = series == LinkSeries::Throughput;

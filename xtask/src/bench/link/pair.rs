@@ -254,7 +254,7 @@ impl<'a> LinkPair<'a> {
         look.link["socket"]["congestion"].as_str().map(str::to_owned).context("the link is not connected")
     }
 
-    /// Changes the line by a command of docs/wan.md.
+    /// Changes the line by a command of docs/book/wan.md.
     ///
     /// # Errors
     /// There is no such command.

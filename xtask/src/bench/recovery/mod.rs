@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 const EXTENT_BYTES: u64 = 4 << 20;
 const EXTENTS: u64 = 1024;
 const HOT_EXTENTS: u64 = 10;
-/// What the figures in docs/recovery.md were measured with at least: rounds, seconds of writing; and the group's size and volumes.
+/// What the figures in docs/book/recovery.md were measured with at least: rounds, seconds of writing; and the group's size and volumes.
 const ROUNDS_MIN: u32 = 2;
 const SECONDS_MIN: u32 = 5;
 const SIZE_GIB: u32 = 1024;
@@ -60,7 +60,7 @@ pub struct RecoveryArgs {
 }
 
 impl RecoveryArgs {
-    /// Options that make another measurement than docs/recovery.md has.
+    /// Options that make another measurement than docs/book/recovery.md has.
     fn unlike_the_page(&self) -> [(bool, &'static str); 4] {
         [
             (self.rounds < ROUNDS_MIN, "`--rounds` below 2"),

@@ -1,4 +1,4 @@
-//! The quickstart between two hosts: `docs/quickstart.md`, from the configuration to the change of sides.
+//! The quickstart between two hosts: `docs/book/quickstart.md`, from the configuration to the change of sides.
 
 use super::host::TrialHost;
 use super::{ALPHA, BETA, Tally};

@@ -8,7 +8,7 @@ insmod /modules/nbd.ko
 check "a volume is attached" ends_with 0 "is attached" farshore attach g --node near
 device=$(readlink -f /dev/farshore/g/data)
 
-# LIO, as docs/operate/iscsi-nvmeof.md has it; tcm_loop stands for the iSCSI fabric.
+# LIO, as docs/book/operate/iscsi-nvmeof.md has it; tcm_loop stands for the iSCSI fabric.
 core=/sys/kernel/config/target/core/iblock_0/data
 mkdir -p $core
 echo "udev_path=$device" > $core/control

@@ -67,7 +67,7 @@ fn authenticated(outcome: &HandshakeOutcome) -> bool {
     matches!(outcome, Some(Ok(_)))
 }
 
-/// docs/protocol.md, calculated by another library.
+/// docs/book/protocol.md, calculated by another library.
 #[test]
 fn proofs_are_those_of_the_protocol() {
     let hex = |bytes: [u8; MAC_BYTES]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();

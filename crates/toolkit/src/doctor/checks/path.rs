@@ -6,7 +6,7 @@ use crate::doctor::facts::{EndFacts, LinkFacts, PeerFacts, Tcp};
 use crate::doctor::words::time;
 use crate::doctor::{Check, CheckVerdict};
 
-/// As the link's own verdicts (docs/link.md): more is loss; the round trip so much above the shortest is a queue.
+/// As the link's own verdicts (docs/book/link.md): more is loss; the round trip so much above the shortest is a queue.
 const LOSS_SHARE_MAX: f64 = 0.001;
 const QUEUE_FACTOR: f64 = 1.5;
 const QUEUE_MIN_S: f64 = 0.005;

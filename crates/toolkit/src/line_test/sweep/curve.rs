@@ -93,7 +93,7 @@ impl SweepPoint {
     }
 }
 
-/// What `link sweep --json` prints of one congestion control. The comments of fields are the manual's words: docs/json.md is made from
+/// What `link sweep --json` prints of one congestion control. The comments of fields are the manual's words: docs/book/json.md is made from
 /// them.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
