@@ -46,7 +46,9 @@ make_node() {
 }
 number() { [ "$1" = alpha ] && echo 1 || echo 2; }
 boot() {
-    rm -f "$work/fence/$1.asked" "$work/fence/$1.dead"
+    # An agent that does not see its node dead asks again, and that would kill this boot.
+    if [ -e "$work/fence/$1.dead" ]; then until_true 5 test -e "$work/fence/$1.seen"; fi
+    rm -f "$work/fence/$1.asked" "$work/fence/$1.dead" "$work/fence/$1.seen"
     n=$(number "$1")
     unshare --pid --net --uts --ipc --mount --fork --kill-child chroot "$(root "$1")" /node.sh "$1" > "$work/$1/console" 2>&1 &
     eval "outer_$1=$!"

@@ -249,7 +249,7 @@ say "node lost, with force"
 on beta sh -c "sleep 300 | nbdcopy - '$(export_of)'" > /dev/null 2>&1 &
 sleep 2
 check "the client is there" sh -c ": $(on beta farshore status db --format shell | grep clients)"
-rm -f "$work/fence/beta.asked" "$work/fence/beta.dead"
+rm -f "$work/fence/beta.asked" "$work/fence/beta.dead" "$work/fence/beta.seen"
 on beta crm_resource --move --promoted -r db-clone -N alpha > /dev/null 2>&1
 check "a demotion that is refused ends in fencing" until_true 120 test -e "$work/fence/beta.dead"
 check "and the copy in step takes over" until_true 60 is_promoted alpha alpha
@@ -272,7 +272,7 @@ say "power failure"
 
 # The daemon of the primary is stopped beneath the cluster, and stays away: it is primary on record, so only fencing makes sure.
 write alpha 7
-rm -f "$work/fence/alpha.asked" "$work/fence/alpha.dead"
+rm -f "$work/fence/alpha.asked" "$work/fence/alpha.dead" "$work/fence/alpha.seen"
 until_true 30 in_step alpha
 lost=$(now)
 on alpha touch /run/no-daemon
