@@ -294,6 +294,25 @@ daemon; last_was beta; act start 0; : > "$T/promote.hangs"; act promote 1; prima
 peer_says farshore_role=primary; act stop 0; says "stays primary here"; is_last beta
 daemon; peer_says; act start 0; echo 2 > "$T/promote.code"; rm "$T/promote.hangs"; act promote 1; gone run/farshore-db.promoting
 : > "$T/run/farshore-db.promoting"; act monitor 0; gone run/farshore-db.promoting
+daemon; last_was beta; act start 0; : > "$T/promote.hangs"; act promote 1; primary farshore_generation=4.cafe
+peer_says farshore_role=primary; act monitor 7; rm "$T/peer"; act monitor 7; is_last beta; gone run/farshore-db.promoting
+begin "nor where an operator gave the cluster another primary meanwhile"
+daemon; last_was beta; fact farshore-generation-db@beta 3.cafe:demoted; act start 0; : > "$T/promote.hangs"; act promote 1
+fact farshore-generation-db@beta 4.beef/t9; peer_says farshore_role=primary farshore_generation=4.beef farshore_term=t9
+primary farshore_generation=5.cafe; then_daemon demote farshore_generation=5.cafe; act monitor 7; is_last beta
+gone run/farshore-db.promoting; holds "the score is not 10000" [ "$(cat "$T/fact-score")" != 10000 ]
+for gone in daemon start; do
+    begin "nor is it forgotten by a stop beside a daemon that is gone or a group that has failed: $gone"
+    daemon; last_was beta; act start 0; : > "$T/promote.hangs"; act promote 1
+    if [ $gone = daemon ]; then no_daemon; else daemon farshore_condition=halted farshore_state=failed; fi
+    act demote 1; act stop 1; there run/farshore-db.promoting
+done
+begin "a probe finds what runs, and a start the end of it"
+daemon; last_was beta; act start 0; : > "$T/promote.hangs"; act promote 1; promoting; probe=yes; act monitor 0; probe=no
+primary farshore_generation=4.cafe; act start 0; is_last alpha; keeps 4.cafe/t1; ordered "promote "
+begin "what the other node said a moment before the order leaves no force"
+daemon farshore_in_step=no; last_was alpha; fact farshore-generation-db 3.cafe:demoted; peer_says; echo 2 > "$T/promote.code"
+then_peer sleep farshore_role=primary; act promote 1; ordered "promote "
 begin "one that an operator ordered is left, as what it leads to is"
 promoting; last_was beta; : > "$T/run/farshore-db.started"; act stop 0; says "has not ordered"; ordered ""
 
