@@ -5,7 +5,7 @@
 //! and a disk that is full by then has that record since the node became primary.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -37,6 +37,8 @@ const NOT_ON_RECORD: &str = "what the last demotion came to is not on record her
 pub(super) struct Demotions {
     groups: PathBuf,
     known: RefCell<BTreeMap<String, LastDemotion>>,
+    /// Groups of which the file says something else than what is known: the disk took no change.
+    unwritten: RefCell<BTreeSet<String>>,
     /// By group, held over a demotion, and while another record is written.
     alone: BTreeMap<String, Mutex<()>>,
 }
@@ -68,7 +70,7 @@ impl Demotions {
             Some((name.to_owned(), found?))
         };
         let known = alone.keys().filter_map(|name| find(name)).collect();
-        Demotions { groups, known: RefCell::new(known), alone }
+        Demotions { groups, known: RefCell::new(known), unwritten: RefCell::default(), alone }
     }
 
     /// To be held over a demotion of the group.
@@ -80,7 +82,12 @@ impl Demotions {
     pub fn warnings(&self, group: &str, now: Option<&Identity>) -> Vec<String> {
         let Some(now) = now else { return vec![NOT_ON_RECORD.to_owned()] };
         let known = self.known.borrow();
-        let last = known.get(group).filter(|last| last.generation.is_none_or(|last| last == now.generation));
+        // A copy that was written from outside, or begins anew, has no generation: where it stood says whose demotion it was.
+        let place = now.position.generation;
+        let is_of = |last: Generation| {
+            last == now.generation || now.generation.is_blank() && (place.is_blank() || place == last)
+        };
+        let last = known.get(group).filter(|last| last.generation.is_none_or(is_of));
         // Whoever follows another primary stands in a history of that one's, and not in one that went on from another.
         let unrecorded = || if now.continued { vec![NOT_ON_RECORD.to_owned()] } else { Vec::new() };
         let mut warnings = last.map_or_else(unrecorded, |last| last.warnings.clone());
@@ -94,28 +101,37 @@ impl Demotions {
         loop {
             sleep(LOOK_EVERY).await;
             let groups = control.snapshot().await.map(|snapshot| snapshot.groups).unwrap_or_default();
-            for now in groups.iter().map(|group| &group.status).filter(|now| !now.starting) {
-                if let Some(named) = config.groups.get(now.id.0 as usize) {
-                    self.sees(named.name.as_str(), &now.identity).await;
-                }
+            for (id, now) in groups.iter().map(|group| (group.status.id, &group.status.identity)) {
+                let Some(named) = config.groups.get(id.0 as usize).filter(|named| self.lacks(named.name.as_str(), now))
+                else {
+                    continue;
+                };
+                let look = async || {
+                    let groups = control.snapshot().await.ok()?.groups;
+                    let now = groups.iter().find(|group| group.status.id == id && !group.status.starting)?;
+                    Some(now.status.identity)
+                };
+                self.sees(named.name.as_str(), look).await;
             }
         }
     }
 
-    /// How a group is now. That this node is its primary is put on record once in each history: a demotion out of that may find no room
-    /// on the disk.
-    async fn sees(&self, group: &str, now: &Identity) {
-        // A history that went on from another one tells by itself that this node wrote it.
-        if now.role != Role::Primary || now.continued {
-            return;
-        }
+    /// That this node is the group's primary is put on record once in each history: a demotion out of that may find no room on the disk.
+    /// `look`: how the group is, asked when nobody else writes.
+    async fn sees(&self, group: &str, look: impl AsyncFnOnce() -> Option<Identity>) {
         // A demotion that is under way writes records itself.
         let Some(Ok(_alone)) = self.alone.get(group).map(Mutex::try_lock) else { return };
-        // Since it was looked the group may have been demoted, also in a later history.
-        let known = self.known.borrow().get(group).and_then(|last| last.generation);
-        if known.is_none_or(|known| known.number < now.generation.number) {
+        if let Some(now) = look().await.filter(|now| self.lacks(group, now)) {
             self.begins(group, now.generation).await;
         }
+    }
+
+    /// Whether that is to be put on record. A history that went on from another one tells by itself that this node wrote it.
+    fn lacks(&self, group: &str, now: &Identity) -> bool {
+        let is_known = |last: &LastDemotion| last.generation == Some(now.generation);
+        let is_recorded =
+            self.known.borrow().get(group).is_some_and(is_known) && !self.unwritten.borrow().contains(group);
+        now.role == Role::Primary && !now.continued && !is_recorded
     }
 
     /// The group's primary is about to be demoted, or may be at any time. To be called once at a time for a group, as [`Demotions::ended`] is.
@@ -149,7 +165,13 @@ impl Demotions {
     async fn write(&self, group: &str, last: LastDemotion) -> io::Result<()> {
         let path = self.path(group);
         let write = move || durable::replace(&path, encode(&last).as_bytes());
-        tokio::task::spawn_blocking(write).await.map_err(io::Error::other)?
+        let written = tokio::task::spawn_blocking(write).await.map_err(io::Error::other).flatten();
+        let mut unwritten = self.unwritten.borrow_mut();
+        match &written {
+            Ok(()) => _ = unwritten.remove(group),
+            Err(_) => _ = unwritten.insert(group.to_owned()),
+        }
+        written
     }
 }
 
@@ -207,6 +229,8 @@ fn decode(text: &str) -> anyhow::Result<LastDemotion> {
 
 #[cfg(test)]
 mod tests {
+    use engine::Position;
+
     use super::*;
 
     const FIRST: Generation = Generation { number: 3, tag: 0x0123_4567_89ab_cdef };
@@ -283,7 +307,7 @@ mod tests {
     async fn a_demotion_of_which_nothing_is_on_record_warns_after_a_restart() {
         let (state, directory) = state();
         let before = demotions(&state);
-        before.sees("db", &Identity { role: Role::Primary, ..at(FIRST) }).await;
+        before.sees("db", async || Some(Identity { role: Role::Primary, ..at(FIRST) })).await;
         std::fs::create_dir(directory.join("demotion.new")).expect("made");
         before.begins("db", FIRST).await;
         assert!(before.ended("db", Some(FIRST), &["not everything arrived".to_owned()]).await.is_some());
@@ -300,17 +324,50 @@ mod tests {
         let (state, directory) = state();
         let demotions = demotions(&state);
         let primary = |generation| Identity { role: Role::Primary, ..at(generation) };
-        demotions.sees("db", &at(FIRST)).await;
+        demotions.sees("db", async || Some(at(FIRST))).await;
         assert!(!directory.join(FILE).exists(), "it is secondary");
         let demotion = demotions.enter("db").await;
-        demotions.sees("db", &primary(FIRST)).await;
+        demotions.sees("db", async || Some(primary(FIRST))).await;
         assert!(!directory.join(FILE).exists(), "it is being demoted");
         let warned = ["not everything arrived".to_owned()];
         assert_eq!(demotions.ended("db", Some(NEXT), &warned).await, None);
         drop(demotion);
-        for seen_before in [FIRST, NEXT] {
-            demotions.sees("db", &primary(seen_before)).await;
+        for now in [at(NEXT), primary(NEXT)] {
+            demotions.sees("db", async || Some(now)).await;
             assert_eq!(demotions.warnings("db", Some(&at(NEXT))), warned);
         }
+    }
+
+    /// A disk that was full when this node was promoted had room a minute later, and the record was never tried again; and a history with a
+    /// lower number than the last one was never recorded.
+    #[tokio::test]
+    async fn a_primary_is_put_on_record_once_there_is_room_and_in_whichever_history() {
+        let (state, directory) = state();
+        let before = demotions(&state);
+        let primary = |generation| Identity { role: Role::Primary, ..at(generation) };
+        std::fs::create_dir(directory.join("demotion.new")).expect("made");
+        before.sees("db", async || Some(primary(NEXT))).await;
+        assert!(!directory.join(FILE).exists());
+        std::fs::remove_dir(directory.join("demotion.new")).expect("there is room");
+        for generation in [NEXT, FIRST] {
+            before.sees("db", async || Some(primary(generation))).await;
+            assert_eq!(demotions(&state).warnings("db", Some(&at(generation))), [NOT_ON_RECORD]);
+            assert!(!before.lacks("db", &primary(generation)));
+        }
+    }
+
+    /// The copy was written from outside after a demotion that warned: it has no generation any more, and follows nobody.
+    #[tokio::test]
+    async fn a_copy_without_a_generation_warns_of_the_demotion_where_it_stands() {
+        let (state, _) = state();
+        let demotions = demotions(&state);
+        let warned = ["not everything arrived".to_owned()];
+        assert_eq!(demotions.ended("db", Some(FIRST), &warned).await, None);
+        let stands = |generation| {
+            let position = Position { generation, ..Position::default() };
+            demotions.warnings("db", Some(&Identity { position, ..Identity::default() }))
+        };
+        assert_eq!((stands(FIRST), stands(Generation::default())), (warned.to_vec(), warned.to_vec()));
+        assert_eq!(stands(NEXT), [""; 0], "it followed another primary since");
     }
 }
