@@ -37,6 +37,8 @@ pub struct ExportOpening {
     pub given_up: bool,
     /// Its promotion was forced.
     pub forced: bool,
+    /// The run that served last ended by a kill.
+    pub killed: bool,
     /// The machine has lost its power since they were open last, or a flush has failed.
     pub lost_power: bool,
     pub forgot: bool,
@@ -280,7 +282,11 @@ impl Checkers {
             let peer = cluster.other(group, node);
             let stands = cluster.glance(peer, group).filter(|g| g.running && !g.identity.inconsistent);
             let mut at = stands.map(|g| g.identity.position).into_iter().chain(self.ever_confirmed(group, peer));
-            at.try_for_each(|at| self.writes.check_pulled(group, at, &images))?;
+            at.try_for_each(|at| {
+                // A start has flushed what a killed run had written, before it was recorded: from then on nothing of that run is fetched.
+                let flushed = opening.killed && identity.position.incarnation.0 > at.incarnation.0 + 1;
+                self.writes.check_pulled(group, at, flushed, &images)
+            })?;
         }
         self.facts.remove(KnownFact::OperatorAsked(group, node));
         let caches = match opening.was_authority {

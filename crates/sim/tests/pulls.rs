@@ -304,3 +304,41 @@ fn what_the_peer_confirmed_is_fetched_without_autosync_too() {
     assert_eq!(world.coverage(0, CoveragePoint::TailPulled), 1);
     assert_eq!(world.coverage(0, CoveragePoint::ServedAloneUnverified), 0);
 }
+
+/// Seed 708872. A write was under way on the primary's slow disk, and confirmed by the peer, when the process was killed. The next
+/// start flushed what that run had written, and was recorded in the moment in which the power failed. As after a mere kill, nothing
+/// that was answered is missing, and nothing is fetched.
+#[test]
+fn a_kill_and_a_start_before_the_power_fails_leave_nothing_to_fetch() {
+    let mut missing = 0;
+    for delay in 60..140 {
+        let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+        world.write_done(0, 0, 4 * KIB);
+        world.drain();
+        world.cluster[0].storage.trouble.stalled_until = world.now() + 60 * SECOND;
+        let before = world.images_of(1);
+        world.write(0, 0, 4 * KIB);
+        world.until("the peer has it", |world| world.images_of(1) != before);
+        world.pass(5 * MILLISECOND);
+        let confirmed = world.images_of(1);
+        world.cut([false; 2]);
+        let run = world.recorded(0).identity.incarnation.0;
+        world.crash(0, false, MILLISECOND);
+        world.cluster[0].storage.trouble.stalled_until = 0;
+        world.cluster[0].storage.trouble.slow_until = world.now() + 60 * SECOND;
+        world.pass(delay * MILLISECOND);
+        let has_opened = serves(&world);
+        // What was on its way to the record arrives there.
+        world.cluster[0].disk_mut(Store::Superblock(GROUP)).will_keep(|_| true);
+        world.crash(0, true, SECOND);
+        world.cluster[0].storage.trouble.slow_until = 0;
+        let is_recorded = world.recorded(0).identity.incarnation.0 == run + 1;
+        world.restore_path();
+        world.until("its export is open", serves);
+        let fetched = world.coverage(0, CoveragePoint::TailPulled) > 0;
+        assert!(fetched || is_recorded || world.images_of(0) == confirmed);
+        missing += usize::from(is_recorded && !has_opened && world.images_of(0) != confirmed);
+        world.drain();
+    }
+    assert!(missing > 0, "no start was recorded in the moment in which the power failed");
+}

@@ -46,6 +46,8 @@ pub struct SimNode {
     wall_skew_ns: i64,
     /// In which boot the exports of a group opened last.
     opened: BTreeMap<GroupId, u64>,
+    /// Groups whose process was killed since then, when their machine had its power all the time.
+    killed: BTreeSet<GroupId>,
     /// It goes by intent: its last words still leave.
     stopping: bool,
     /// The clean stop that is under way, where more is to come of it than a restart.
@@ -124,6 +126,10 @@ impl SimNode {
         (self.wake_at, self.stop) = (None, None);
         self.serving.clear();
         self.ready.clear();
+        if !power {
+            let served = self.opened.iter().filter(|(_, boot)| **boot == self.machine_boot);
+            self.killed.extend(served.map(|(group, _)| *group));
+        }
         self.machine_boot += u64::from(power);
         if power {
             self.storage.lose_power(rng)
@@ -229,8 +235,14 @@ impl SimNode {
         self.opened.get(&group) != Some(&self.machine_boot)
     }
 
+    /// The run in which they opened ended by a kill: what its process had not written by then is nowhere.
+    pub fn killed_since_open(&self, group: GroupId) -> bool {
+        self.killed.contains(&group)
+    }
+
     pub fn opens(&mut self, group: GroupId) {
         self.opened.insert(group, self.machine_boot);
+        self.killed.remove(&group);
     }
 
     pub fn is_wiped(&self, group: GroupId) -> bool {

@@ -11,8 +11,15 @@ use crate::stamps::{SECTOR, SectorFill, sector_bytes};
 
 impl WriteOracle {
     /// `images`: the volumes of a primary that lost power, before its exports open; `at`: where its secondary stands in the
-    /// run that ended. No sector may hold less than the secondary has.
-    pub fn check_pulled(&mut self, group: GroupId, at: Position, images: &[&[u8]]) -> Result<(), OracleFailure> {
+    /// run that ended. No sector may hold less than the secondary has. `flushed`: that run was killed, and what it had written was
+    /// flushed before the power failed: only what was under way when it was killed may be missing, as after a mere kill.
+    pub fn check_pulled(
+        &mut self,
+        group: GroupId,
+        at: Position,
+        flushed: bool,
+        images: &[&[u8]],
+    ) -> Result<(), OracleFailure> {
         let g = self.group(group);
         let Some((_, key)) = g.current else { return Ok(()) };
         if (g.history(at.generation.tag), at.incarnation.0) != key {
@@ -29,6 +36,9 @@ impl WriteOracle {
         for ((volume, index), (id, fill, _)) in newest.into_iter().filter(|(_, (.., streamed))| *streamed) {
             let sector = &g.sectors[usize::from(volume.0)][index as usize];
             let Some(theirs) = sector.versions.iter().position(|version| version.1 == id) else { continue };
+            if flushed && !sector.versions[theirs].2 {
+                continue;
+            }
             // What a failed write left was repaired, to what it overwrote perhaps.
             let failed = !sector.versions[theirs].2 && run.has_failed(volume, index);
             let found = &images[usize::from(volume.0)][index as usize * SECTOR..][..SECTOR];
