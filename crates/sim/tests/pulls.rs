@@ -311,6 +311,7 @@ fn what_the_peer_confirmed_is_fetched_without_autosync_too() {
 #[test]
 fn a_kill_and_a_start_before_the_power_fails_leave_nothing_to_fetch() {
     let mut missing = 0;
+    // On its slow disk a start is recorded after about a tenth of a second: once before that, and at each instant around it.
     for delay in 60..140 {
         let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
         world.write_done(0, 0, 4 * KIB);
