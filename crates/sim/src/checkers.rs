@@ -15,7 +15,7 @@ use engine::identity::Role;
 use engine::state::{Broken, State};
 use engine::status::GroupGlance;
 use engine::wire::FrameHeader;
-use engine::{GroupId, Position, StartAlone, Store};
+use engine::{GroupId, Incarnation, Position, StartAlone, Store};
 
 use crate::nodes::SimCluster;
 use crate::options::SimOptions;
@@ -37,8 +37,8 @@ pub struct ExportOpening {
     pub given_up: bool,
     /// Its promotion was forced.
     pub forced: bool,
-    /// The run that served last ended by a kill.
-    pub killed: bool,
+    /// What runs before this one had written was flushed before the power failed.
+    pub flushed_before: Option<Incarnation>,
     /// The machine has lost its power since they were open last, or a flush has failed.
     pub lost_power: bool,
     pub forgot: bool,
@@ -284,7 +284,7 @@ impl Checkers {
             let mut at = stands.map(|g| g.identity.position).into_iter().chain(self.ever_confirmed(group, peer));
             at.try_for_each(|at| {
                 // A start has flushed what a killed run had written, before it was recorded: from then on nothing of that run is fetched.
-                let flushed = opening.killed && identity.position.incarnation.0 > at.incarnation.0 + 1;
+                let flushed = opening.flushed_before.is_some_and(|run| run > at.incarnation);
                 self.writes.check_pulled(group, at, flushed, &images)
             })?;
         }

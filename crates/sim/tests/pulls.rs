@@ -316,6 +316,9 @@ fn a_kill_and_a_start_before_the_power_fails_leave_nothing_to_fetch() {
         let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
         world.write_done(0, 0, 4 * KIB);
         world.drain();
+        // Answered, confirmed, and flushed by nobody yet.
+        world.write_done(0, 0, 4 * KIB);
+        world.pass(20 * MILLISECOND);
         world.cluster[0].storage.trouble.stalled_until = world.now() + 60 * SECOND;
         let before = world.images_of(1);
         world.write(0, 0, 4 * KIB);

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::coverage::CoveragePoint;
-use engine::{GroupId, IoDone, IoError, Mono, Node, Now, Store, VolumeId, Wall, status};
+use engine::superblock::Superblock;
+use engine::{GroupId, Incarnation, IoDone, IoError, Mono, Node, Now, Store, VolumeId, Wall, status};
 
 use super::disk::SimDisk;
 use super::storage::{DiskJob, NodeStorage};
@@ -48,6 +49,8 @@ pub struct SimNode {
     opened: BTreeMap<GroupId, u64>,
     /// Groups whose process was killed since then, when their machine had its power all the time.
     killed: BTreeSet<GroupId>,
+    /// Of these, when the power failed first after that: the run on record, if that knew of nothing to be verified.
+    flushed: BTreeMap<GroupId, Incarnation>,
     /// It goes by intent: its last words still leave.
     stopping: bool,
     /// The clean stop that is under way, where more is to come of it than a restart.
@@ -235,14 +238,25 @@ impl SimNode {
         self.opened.get(&group) != Some(&self.machine_boot)
     }
 
-    /// The run in which they opened ended by a kill: what its process had not written by then is nowhere.
-    pub fn killed_since_open(&self, group: GroupId) -> bool {
-        self.killed.contains(&group)
+    /// The power has just failed, and left this on record.
+    pub fn loses_power_with(&mut self, group: GroupId, record: Option<&Superblock>) {
+        if self.killed.contains(&group) {
+            let sure = record.filter(|record| record.unverified_run == Incarnation(0));
+            let run = sure.map_or(Incarnation(0), |record| record.identity.incarnation);
+            self.flushed.entry(group).or_insert(run);
+        }
+    }
+
+    /// What runs before this one had written was flushed when the power failed: they ended by a kill, and a start was on record. `None`: not
+    /// so, or it is not known.
+    pub fn flushed_before(&self, group: GroupId) -> Option<Incarnation> {
+        self.flushed.get(&group).copied()
     }
 
     pub fn opens(&mut self, group: GroupId) {
         self.opened.insert(group, self.machine_boot);
         self.killed.remove(&group);
+        self.flushed.remove(&group);
     }
 
     pub fn is_wiped(&self, group: GroupId) -> bool {

@@ -152,11 +152,11 @@ impl World {
             self.cluster.ledger.gives_up(group, other);
         }
         let lost_power = self.cluster[node].lost_power_since_open(group);
-        let killed = self.cluster[node].killed_since_open(group);
+        let flushed_before = self.cluster[node].flushed_before(group);
         let forgot = self.cluster[node].storage.has_forgotten(group);
         self.cluster[node].opens(group);
         let opening =
-            ExportOpening { node, group, glance, was_authority, given_up, forced, killed, lost_power, forgot };
+            ExportOpening { node, group, glance, was_authority, given_up, forced, flushed_before, lost_power, forgot };
         self.checkers.check_opening(&self.cluster, self.timeline.now(), &opening)
     }
 

@@ -43,6 +43,12 @@ impl World {
             self.tally.coverage.add(engine.coverage());
         }
         let (boot, stopping) = (sim.boot(), sim.is_stopping());
+        if power {
+            for group in self.cluster.groups_of(node) {
+                let record = self.cluster.readable_record(node, group);
+                self.cluster[node].loses_power_with(group, record.as_ref());
+            }
+        }
         self.checkers.node_died(node);
         self.cluster.ledger.node_died(node);
         let resets = self.network.drop_node(node, power, stopping);

@@ -33,12 +33,13 @@ impl WriteOracle {
             }
         }
         // What reached the secondary as a region was never acknowledged by it as a write, and stays dirty here.
-        for ((volume, index), (id, fill, _)) in newest.into_iter().filter(|(_, (.., streamed))| *streamed) {
+        for ((volume, index), (id, ..)) in newest.into_iter().filter(|(_, (.., streamed))| *streamed) {
             let sector = &g.sectors[usize::from(volume.0)][index as usize];
             let Some(theirs) = sector.versions.iter().position(|version| version.1 == id) else { continue };
-            if flushed && !sector.versions[theirs].2 {
-                continue;
-            }
+            let complete =
+                if flushed { sector.versions[..=theirs].iter().rposition(|version| version.2) } else { Some(theirs) };
+            let Some(theirs) = complete else { continue };
+            let fill = sector.versions[theirs].0;
             // What a failed write left was repaired, to what it overwrote perhaps.
             let failed = !sector.versions[theirs].2 && run.has_failed(volume, index);
             let found = &images[usize::from(volume.0)][index as usize * SECTOR..][..SECTOR];
