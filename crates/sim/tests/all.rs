@@ -69,4 +69,5 @@ mod untrue_words;
 mod waiters;
 mod went_back;
 mod wide_volumes;
+mod write_path;
 mod zeroes;
