@@ -102,7 +102,7 @@ fn overview(groups: &[GroupView], paint: &Paint) -> String {
         let peer = group.peers.first();
         table.row([
             plain(&group.name),
-            plain(group.role.as_str()),
+            plain(&role_word(group)),
             plain(&group.mode),
             (clean(group.state.as_str()), Some(colour(group))),
             plain(group.protection.as_str()),
@@ -144,7 +144,7 @@ fn notes(group: &GroupView) -> Vec<String> {
 fn page(group: &GroupView, paint: &Paint) -> String {
     let state = paint.with(colour(group), &clean(group.state.as_str()));
     let name = paint.with(Colour::Head, &clean(&group.name));
-    let mut text = format!("{name}  {}, mode {}, {state}\n", clean(group.role.as_str()), clean(&group.mode));
+    let mut text = format!("{name}  {}, mode {}, {state}\n", clean(&role_word(group)), clean(&group.mode));
     let mut line = |title: &str, content: &str| text += &titled(title, 12, content);
     line("Now", state_words(group));
     line("Protection", &protection_words(group));
@@ -188,8 +188,16 @@ fn page(group: &GroupView, paint: &Paint) -> String {
     text + &volumes(group, paint)
 }
 
+/// What this node is for a group, or that it stops to be that.
+fn role_word(group: &GroupView) -> String {
+    if group.demoting { format!("{} (ending)", group.role) } else { group.role.to_string() }
+}
+
 fn state_words(group: &GroupView) -> &'static str {
     match (&group.state, &group.role) {
+        (GroupState::Logging, _) if group.demoting => {
+            "this node is being demoted; until that is on record here, it is the primary and serves nobody"
+        }
         (GroupState::Logging, Role::Primary) => "writes are tracked only; the copy falls behind until the next sync",
         (GroupState::Logging, _) => "nothing arrives; the copy stays as it is",
         (GroupState::Queuing, _) => "the link is down; writes wait in the queue, in order",

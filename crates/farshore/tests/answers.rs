@@ -28,7 +28,7 @@ fn without_a_daemon_a_command_for_all_groups_answers_as_json() {
         [&["sync"], &["logging"], &["demote"], &["promote"], &["set", "mode=sync"], &["wait", "--for", "replicating"]];
     for words in commands {
         let (code, answer) = answer(&farshore(&[words, &here].concat()));
-        let refusal = json!({ "code": "no-answer", "retry": "later" });
+        let refusal = json!({ "code": "not-reached", "retry": "later" });
         assert_eq!((code, &answer["refusal"]), (Some(2), &refusal), "{words:?}: {answer}");
         assert!(answer.get("group").is_none(), "nobody says which groups there are: {answer}");
     }

@@ -86,6 +86,7 @@ pub fn group(state: GroupState) -> GroupView {
     GroupView {
         starting: false,
         promoting: false,
+        demoting: false,
         generation: "2-5392cef6".to_owned(),
         term: "0".to_owned(),
         name: "db".into(),
@@ -440,7 +441,7 @@ fn a_script_is_told_what_kind_of_refusal_it_met() {
     let output = farshore(&["demote", "db", "--json", "--socket", socket.to_str().expect("text")]);
     let answer = parsed(&output);
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(answer["answers"][0]["refusal"]["code"], "no-answer", "{answer}");
+    assert_eq!(answer["answers"][0]["refusal"]["code"], "not-reached", "{answer}");
     // A daemon of before has no codes.
     let old = Puppet::start(vec![Reply::error(ErrorCode::UnknownGroup, "no group \"db\"")]);
     let answer = parsed(&old.run(&["sync", "db", "--json"]));

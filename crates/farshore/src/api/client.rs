@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use settings::limits::{API_IO_TIMEOUT, API_REPLY_BYTES_MAX};
 
+use super::refusals::DeskRefusal;
 use super::{ApiRequest, RecordedBatch, Reply};
 
 /// A daemon may take its time over a promote or demote; after this it counts as stuck.
@@ -23,14 +24,30 @@ pub enum Unanswered {
     /// Nobody listens; a daemon that is being restarted looks so too.
     #[error("no daemon answers at {}: {reason}; start it with: farshore serve --config FILE", socket.display())]
     NotRunning { socket: PathBuf, reason: &'static str },
+    /// Nothing was sent there.
     #[error("the control socket {} cannot be used: {source}{advice}", socket.display())]
-    Socket { socket: PathBuf, source: std::io::Error, advice: &'static str },
+    NotConnected { socket: PathBuf, source: std::io::Error, advice: &'static str },
+    #[error("the control socket {} cannot be used: {source}", socket.display())]
+    Socket { socket: PathBuf, source: std::io::Error },
     #[error("the daemon at {} did not answer in time: it hangs, or the machine is too busy; look at its log", socket.display())]
     Slow { socket: PathBuf },
     #[error("the daemon at {} closed the connection without an answer; look at its log", socket.display())]
     Closed { socket: PathBuf },
     #[error("what answers at {} does not speak this version's language: {reason}", socket.display())]
     Garbled { socket: PathBuf, reason: String },
+}
+
+impl Unanswered {
+    /// The same for programs: where nothing was sent, nothing can have been done.
+    pub fn refusal(&self) -> DeskRefusal {
+        match self {
+            Unanswered::NotRunning { .. } | Unanswered::NotConnected { .. } => DeskRefusal::NotReached,
+            Unanswered::Socket { .. }
+            | Unanswered::Slow { .. }
+            | Unanswered::Closed { .. }
+            | Unanswered::Garbled { .. } => DeskRefusal::NoAnswer,
+        }
+    }
 }
 
 /// A connection to a running daemon.
@@ -43,9 +60,9 @@ impl ControlClient {
     /// # Errors
     /// [`Unanswered::NotRunning`] when nobody listens, else what the system said.
     pub fn connect(socket: &Path) -> Result<Self, Unanswered> {
-        let failed = |source: std::io::Error| unusable(socket, source);
-        let stream = UnixStream::connect(socket).map_err(failed)?;
-        stream.set_write_timeout(Some(API_IO_TIMEOUT)).map_err(failed)?;
+        let stream = UnixStream::connect(socket).map_err(|source| not_connected(socket, source))?;
+        let timed = stream.set_write_timeout(Some(API_IO_TIMEOUT));
+        timed.map_err(|source| Unanswered::NotConnected { socket: socket.to_owned(), source, advice: "" })?;
         Ok(Self { socket: socket.to_owned(), stream: BufReader::new(stream) })
     }
 
@@ -101,23 +118,33 @@ impl ControlClient {
     }
 }
 
-fn unusable(socket: &Path, source: std::io::Error) -> Unanswered {
+/// There is no connection.
+fn not_connected(socket: &Path, source: std::io::Error) -> Unanswered {
     use std::io::ErrorKind as Kind;
     let socket = socket.to_owned();
     match source.kind() {
         Kind::NotFound => Unanswered::NotRunning { socket, reason: "the socket does not exist" },
         Kind::ConnectionRefused if !is_socket(&socket) => {
-            Unanswered::Socket { socket, source, advice: "; that is no socket, name the daemon's control socket" }
+            Unanswered::NotConnected { socket, source, advice: "; that is no socket, name the daemon's control socket" }
         }
         Kind::ConnectionRefused => {
             Unanswered::NotRunning { socket, reason: "nobody listens there (it was not stopped cleanly)" }
         }
-        Kind::BrokenPipe | Kind::ConnectionReset => Unanswered::Closed { socket },
         Kind::PermissionDenied => {
-            Unanswered::Socket { socket, source, advice: "; run the command as the user the daemon runs as" }
+            Unanswered::NotConnected { socket, source, advice: "; run the command as the user the daemon runs as" }
         }
+        _ => Unanswered::NotConnected { socket, source, advice: "" },
+    }
+}
+
+/// There was a connection, and something may have been heard over it.
+fn unusable(socket: &Path, source: std::io::Error) -> Unanswered {
+    use std::io::ErrorKind as Kind;
+    let socket = socket.to_owned();
+    match source.kind() {
+        Kind::BrokenPipe | Kind::ConnectionReset => Unanswered::Closed { socket },
         Kind::WouldBlock | Kind::TimedOut => Unanswered::Slow { socket },
-        _ => Unanswered::Socket { socket, source, advice: "" },
+        _ => Unanswered::Socket { socket, source },
     }
 }
 

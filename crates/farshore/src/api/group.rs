@@ -24,6 +24,10 @@ pub struct GroupView {
     /// true: this node is being promoted, and its export is not open yet; until that ends, the role says nothing
     #[serde(default)]
     pub promoting: bool,
+    /// true: this node is being demoted, serves nobody, and that it is secondary is not on record yet; until it is, `role` stays
+    /// `primary`
+    #[serde(default)]
+    pub demoting: bool,
     /// of the group's history here: number and tag; empty from an older daemon
     #[serde(default)]
     pub generation: String,
@@ -83,9 +87,18 @@ impl GroupView {
         is_primary && self.protection == Protection::None
     }
 
-    /// A promotion that is under way has not ended here. One of a primary that serves has, or was ordered once more.
-    pub fn awaits_promotion(&self) -> bool {
+    /// A change of role that is under way has not ended here. A promotion of a primary that serves has ended, or was ordered once more; a
+    /// demotion of one that serves has not begun.
+    pub fn is_between_roles(&self) -> bool {
         self.role == Role::Secondary || self.is_closed()
+    }
+
+    /// A demotion of this node's is under way: until the new role is on record the node is what it would be after a crash.
+    pub fn is_demoted_now(&mut self) {
+        self.demoting = self.is_between_roles() && !self.starting && self.state != GroupState::Failed;
+        if self.demoting {
+            self.role = Role::Primary;
+        }
     }
 }
 

@@ -59,6 +59,7 @@ desk_refusals! {
     ClientsAttached = "clients-attached", Later, "clients are attached: they end, or `demote --close-clients` cuts them off";
     PromotionUnderWay = "promotion-under-way", Later, "a promotion of the group waits for a disk or for space; the answer names its operation";
     ChangeUnderWay = "change-under-way", Later, "another change of settings is under way";
+    StateDiskSilent = "state-disk-silent", Later, "the state disk has not answered for 10 s, so nothing was done";
     TermNotRecorded = "term-not-recorded", Never, "the state disk takes no change, so the node was not promoted";
     NotDoneYet = "not-done-yet", Later, "the answer takes too long; the operation goes on in the daemon, and can be waited for";
     TooManyRequests = "too-many-requests", Later, "so many requests are under way in the daemon that it takes no more";
@@ -77,7 +78,8 @@ desk_refusals! {
     SyncStopped = "sync-stopped", Later, "the sync was begun and did not reach its end; `never` where an operator has to act first, as `status` says";
     SyncHeld = "sync-held", Never, "the sync was stopped by `logging`, by a mode, or by a role change: whoever did that wants it so";
     TimeIsUp = "time-is-up", Later, "`wait` gave up; what it waited for goes on";
-    NoAnswer = "no-answer", Later, "no daemon answers here, or not in time: whether it was done is not known";
+    NotReached = "not-reached", Later, "no daemon was reached here, so nothing was done";
+    NoAnswer = "no-answer", Later, "the daemon here was asked and did not answer, or not in time: whether it was done is not known";
 }
 
 impl RefusalView {
@@ -119,6 +121,8 @@ impl RefusalView {
             OperationState::Running
         } else if is(RefusalCode::RecordUnknown.word()) || UNKNOWN.iter().any(|refusal| is(refusal.word())) {
             OperationState::Unknown
+        } else if is(DeskRefusal::NotReached.word()) {
+            OperationState::Refused
         } else if is(RefusalCode::RoleRecorded.word()) {
             // It is done, and of no use.
             OperationState::Failed
@@ -178,6 +182,8 @@ mod tests {
             (DeskRefusal::BrokeDown, OperationState::Unknown),
             (DeskRefusal::DaemonStopping, OperationState::Unknown),
             (DeskRefusal::TermNotRecorded, OperationState::Failed),
+            (DeskRefusal::NoAnswer, OperationState::Unknown),
+            (DeskRefusal::NotReached, OperationState::Refused),
         ] {
             assert_eq!(RefusalView::from(refusal).outcome(&ErrorCode::Failed), outcome, "{}", refusal.word());
         }

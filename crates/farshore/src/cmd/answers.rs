@@ -14,12 +14,13 @@ pub struct Answers {
     verb: &'static str,
     json: bool,
     list: Vec<AnswerView>,
-    worst: Exit,
+    /// How the command would end with each answer alone; of `None` it is not known which groups are meant.
+    exits: Vec<(Option<String>, Exit)>,
 }
 
 impl Answers {
     pub fn new(verb: &'static str, json: bool) -> Answers {
-        Answers { verb, json, list: Vec::new(), worst: Exit::Done }
+        Answers { verb, json, list: Vec::new(), exits: Vec::new() }
     }
 
     /// The groups that are meant, as [`reach::groups`] finds them. Where nobody says which these are, that is the one answer, and there are
@@ -47,7 +48,7 @@ impl Answers {
             Err(failure) => self.failed(Some(group), failure),
             Ok(reply) if self.json => self.keep(group, reply),
             Ok(reply) => match said(reply) {
-                Ok(exit) => self.ends_with(exit),
+                Ok(exit) => self.ends_with(Some(group), exit),
                 Err(failure) => self.failed(Some(group), failure),
             },
         }
@@ -59,19 +60,23 @@ impl Answers {
         let kept = self.list.iter().rposition(|answer| answer.group.as_deref() == Some(group));
         match (ended, kept) {
             (Ok(message), Some(at)) => {
+                self.is_well(group);
                 let answer = &mut self.list[at];
                 answer.message = message;
+                // They told of its begin, such as that the peer was away.
+                answer.warnings.clear();
                 if answer.result == OperationState::Running {
                     answer.result = OperationState::Done;
                 }
             }
             (Ok(message), None) => {
+                self.is_well(group);
                 if let Err(failure) = print(&format!("{message}\n")) {
                     self.failed(Some(group), failure);
                 }
             }
             (Err(failure), Some(at)) => {
-                self.ends_with(failure.exit);
+                self.ends_with(Some(group), failure.exit);
                 let unknown = || FailureCause { refusal: DeskRefusal::Failed.into(), state: OperationState::Unknown };
                 let FailureCause { refusal, state } = failure.cause.map_or_else(unknown, |cause| *cause);
                 let answer = &mut self.list[at];
@@ -85,18 +90,18 @@ impl Answers {
 
     /// An answer that is known as a whole.
     pub fn push(&mut self, answer: AnswerView, exit: Exit) {
-        self.ends_with(exit);
+        self.ends_with(answer.group.as_deref(), exit);
         if self.json {
             self.list.push(answer);
             return;
         }
-        let AnswerView { message, warnings, .. } = answer;
+        let AnswerView { group, message, warnings, .. } = answer;
         if exit >= Exit::Failed {
             return last_word(&message);
         }
         if let Err(failure) = print(&(clean_lines(&message) + "\n")) {
             last_word(&failure.message);
-            return self.ends_with(failure.exit);
+            return self.ends_with(group.as_deref(), failure.exit);
         }
         warnings.iter().filter(|warning| !message.contains(*warning)).for_each(warn);
     }
@@ -109,13 +114,13 @@ impl Answers {
                     (false, "sync") => OperationState::Running,
                     (false, _) => OperationState::Done,
                 };
-                self.ends_with(if warnings.is_empty() { Exit::Done } else { Exit::Warning });
+                self.ends_with(Some(group), if warnings.is_empty() { Exit::Done } else { Exit::Warning });
                 let about = self.about(Some(group), result, message);
                 self.list.push(AnswerView { done_on, operation, warnings, ..about });
             }
             Reply::Error { message, code, refusal, operation } => {
                 let refusal = refusal.map_or_else(|| RefusalView::of(&code), |refusal| *refusal);
-                self.ends_with(Exit::Failed);
+                self.ends_with(Some(group), Exit::Failed);
                 let about = self.about(Some(group), refusal.outcome(&code), message);
                 self.list.push(AnswerView { operation, refusal: Some(refusal), ..about });
             }
@@ -125,7 +130,7 @@ impl Answers {
 
     /// `group`: `None` where it is not known which ones are meant.
     fn failed(&mut self, group: Option<&str>, failure: CommandFailure) {
-        self.ends_with(failure.exit);
+        self.ends_with(group, failure.exit);
         if !self.json {
             return last_word(&failure.message);
         }
@@ -148,8 +153,18 @@ impl Answers {
         }
     }
 
-    fn ends_with(&mut self, exit: Exit) {
-        self.worst = self.worst.max(exit);
+    fn ends_with(&mut self, group: Option<&str>, exit: Exit) {
+        self.exits.push((group.map(str::to_owned), exit));
+    }
+
+    /// What was warned of for this group does not hold any more.
+    fn is_well(&mut self, group: &str) {
+        let of_group = self.exits.iter_mut().filter(|(of, _)| of.as_deref() == Some(group));
+        of_group.filter(|(_, exit)| *exit == Exit::Warning).for_each(|(_, exit)| *exit = Exit::Done);
+    }
+
+    fn worst(&self) -> Exit {
+        self.exits.iter().map(|(_, exit)| *exit).max().unwrap_or(Exit::Done)
     }
 
     /// Prints what was kept.
@@ -157,12 +172,13 @@ impl Answers {
     /// # Errors
     /// It cannot be printed.
     pub fn finish(self) -> CommandOutcome {
+        let worst = self.worst();
         if self.json {
-            let list = AnswerList { schema: ANSWER_SCHEMA.to_owned(), exit: self.worst as u8, answers: self.list };
+            let list = AnswerList { schema: ANSWER_SCHEMA.to_owned(), exit: worst as u8, answers: self.list };
             let object = serde_json::to_string(&list).expect("texts and numbers are JSON");
             print(&format!("{object}\n"))?;
         }
-        Ok(ExitCode::from(self.worst))
+        Ok(ExitCode::from(worst))
     }
 }
 
@@ -191,13 +207,13 @@ mod tests {
             Ok(Reply::failed(DeskRefusal::NotDoneYet, "db: this goes on")),
             Err(none()),
         ]);
-        assert_eq!(all.worst, Exit::Failed);
+        assert_eq!(all.worst(), Exit::Failed);
         let results: Vec<_> = all.list.iter().map(|answer| answer.result.as_str()).collect();
         assert_eq!(results, ["running", "unchanged", "running", "refused", "running", "unknown"]);
         let codes: Vec<_> = all.list.iter().map(|answer| answer.refusal.as_ref().map(|it| it.code.as_str())).collect();
         let refusals = [Some("needs-full-sync"), Some("not-done-yet"), Some("no-answer")];
         assert_eq!(codes, [[None; 3], refusals].concat());
-        assert_eq!(answers(vec![Ok(Reply::done("db: but", vec!["mind".into()]))]).worst, Exit::Warning);
+        assert_eq!(answers(vec![Ok(Reply::done("db: but", vec!["mind".into()]))]).worst(), Exit::Warning);
         let wrong = Answers::new("sync", true).add("db", Err(CommandFailure::usage("what?")));
         assert_eq!(wrong.expect_err("typed wrongly").exit, Exit::Usage);
     }
@@ -206,7 +222,23 @@ mod tests {
     fn a_sync_that_is_waited_for_is_shown_as_it_ended() {
         let mut done = answers(vec![Ok(Reply::ok("db: sync began"))]);
         done.amend("db", Ok("db: the copy is up to date".into()));
-        assert_eq!((&done.list[0].result, done.worst), (&OperationState::Done, Exit::Done));
+        assert_eq!((&done.list[0].result, done.worst()), (&OperationState::Done, Exit::Done));
+    }
+
+    /// The peer had been away when the sync was ordered, and the command ended with 1 though the copy was up to date.
+    #[test]
+    fn a_warning_of_a_begin_does_not_outlive_the_end() {
+        let begun = || Ok(Reply::done("db: sync ordered", vec!["the peer is away".into()]));
+        let mut done = answers(vec![begun()]);
+        assert_eq!(done.worst(), Exit::Warning, "it has not ended");
+        done.amend("db", Ok("db: the copy is up to date".into()));
+        assert_eq!((done.worst(), done.list[0].warnings.len()), (Exit::Done, 0));
+        let mut another = answers(vec![begun()]);
+        assert!(another.add("web", Ok(Reply::done("web: sync ordered", vec!["the peer is away".into()]))).is_ok());
+        another.amend("db", Ok("db: the copy is up to date".into()));
+        assert_eq!((another.worst(), another.list[1].warnings.len()), (Exit::Warning, 1), "it goes on");
+        another.amend("web", Err(CommandFailure::from("so").because(RefusalCode::GroupFailed)));
+        assert_eq!((another.worst(), another.list[1].warnings.len()), (Exit::Failed, 1));
     }
 
     /// All of them were `stopped`, and might be tried again.
@@ -218,12 +250,13 @@ mod tests {
             (so().ended(DeskRefusal::SyncHeld.into(), Stopped), Stopped, "sync-held"),
             (so().because(RefusalCode::GroupFailed), Failed, "group-failed"),
             (so().because(DeskRefusal::NoAnswer), Unknown, "no-answer"),
+            (so().because(DeskRefusal::NotReached), Unknown, "not-reached"),
             (so().ended(DeskRefusal::UnknownOperation.into(), Refused), Unknown, "unknown-operation"),
             (so(), Unknown, "failed"),
         ] {
             let mut ended = answers(vec![Ok(Reply::ok("db: sync began"))]);
             ended.amend("db", Err(failure));
-            assert_eq!((&ended.list[0].result, ended.worst), (&result, Exit::Failed), "{code}");
+            assert_eq!((&ended.list[0].result, ended.worst()), (&result, Exit::Failed), "{code}");
             assert_eq!(ended.list[0].refusal.as_ref().map(|it| it.code.as_str()), Some(code));
         }
     }

@@ -177,6 +177,8 @@ mod tests {
             (Ok(Reply::refused(RefusalCode::RoleChanging, "db: a demotion is under way")), true),
             (Ok(Reply::failed(DeskRefusal::BrokeDown, "the daemon broke down over this")), true),
             (none(DeskRefusal::NoAnswer), true),
+            (none(DeskRefusal::NotReached), false),
+            (Ok(Reply::refused(DeskRefusal::StateDiskSilent, "db: nothing was changed")), false),
             (Ok(Reply::refused(DeskRefusal::ClientsAttached, "db: clients are attached")), false),
             (Ok(Reply::refused(RefusalCode::StoreFailed, "db: it stays primary, and failed")), false),
             (none(DeskRefusal::Failed), false),

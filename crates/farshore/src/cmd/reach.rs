@@ -37,7 +37,12 @@ pub fn socket(reach: &Reach) -> Result<PathBuf, CommandFailure> {
 pub fn ask(reach: &Reach, request: &ApiRequest) -> Result<Reply, CommandFailure> {
     let socket = socket(reach)?;
     let answer = ControlClient::connect(&socket).and_then(|mut client| client.ask(request));
-    answer.map_err(|unanswered| CommandFailure::from(unanswered).because(DeskRefusal::NoAnswer))
+    answer.map_err(unanswered)
+}
+
+fn unanswered(why: Unanswered) -> CommandFailure {
+    let refusal = why.refusal();
+    CommandFailure::from(why).because(refusal)
 }
 
 /// Asks the daemon of the node that was named, by the daemon here; or this one.
@@ -206,7 +211,7 @@ pub fn watch<T>(
             Err(Unanswered::NotRunning { .. } | Unanswered::Closed { .. }) if may_restart(heard) => {}
             // It was heard before: what it said then is what there is to tell.
             Err(_) if heard.is_some() && deadline.is_some_and(|deadline| Instant::now() >= deadline) => {}
-            Err(error) => return Err(CommandFailure::from(error).because(DeskRefusal::NoAnswer)),
+            Err(error) => return Err(unanswered(error)),
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Ok(None);
@@ -265,7 +270,7 @@ pub fn watch_operation(
             Err(Unanswered::NotRunning { .. } | Unanswered::Closed { .. }) if may_restart(heard) => {}
             // It was heard before: what it said then is what there is to tell.
             Err(_) if heard.is_some() && is_late() => {}
-            Err(error) => return Err(CommandFailure::from(error).because(DeskRefusal::NoAnswer)),
+            Err(error) => return Err(unanswered(error)),
         }
         if is_late() {
             return Ok(Watched::TimeIsUp);

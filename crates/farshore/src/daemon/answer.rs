@@ -1,6 +1,8 @@
 //! The desk behind the control socket: each request to the data thread, each answer back in the socket's words.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod roles;
+
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,10 +10,8 @@ use std::time::{Duration, Instant};
 use engine::identity::Role;
 use engine::state::{Mode, State};
 use engine::status::GroupStatus;
-use engine::{BOTH_PRIMARY, Command, CommandResult, GroupId, RefusalCode};
-use host::driver::{
-    DriverControl, DriverNews, DriverSnapshot, Gone, GroupSnapshot, NoticeReceiver, RecordedRequests, entropy,
-};
+use engine::{Command, CommandResult, GroupId, RefusalCode};
+use host::driver::{DriverControl, DriverNews, DriverSnapshot, Gone, GroupSnapshot, NoticeReceiver, RecordedRequests};
 use settings::limits::{METRICS_LOOK_TIMEOUT, PEER_ANSWER_TIMEOUT};
 use settings::{Config, ConfiguredGroup, GroupKey, GroupOverrides, Keyed, LinkOverrides, NodeName, keys};
 use tokio::sync::{Mutex, MutexGuard, Notify};
@@ -74,6 +74,9 @@ pub(super) struct Desk {
     /// Why groups were not taken up, by their names.
     refused: BTreeMap<String, String>,
 }
+
+/// By group.
+type ShownChanges = BTreeMap<String, RoleChange>;
 
 /// What this node is for a group.
 pub(super) struct PlaceInGroup {
@@ -316,8 +319,8 @@ impl Desk {
         if let Some(Err(unknown)) = group.map(|group| self.find(group)) {
             return Ok(unknown);
         }
-        let (snapshot, promotions) = self.snapshot_with_promotions().await?;
-        Ok(Reply::Status(Box::new(self.view((&snapshot, &promotions), group).await)))
+        let (snapshot, changes) = self.snapshot_with_changes().await?;
+        Ok(Reply::Status(Box::new(self.view((&snapshot, &changes), group).await)))
     }
 
     /// What became of an operation. A sync that ended just now has ended.
@@ -375,25 +378,25 @@ impl Desk {
         &self.node
     }
 
-    /// The groups of the data thread, and which of them are promoted meanwhile. These are looked up before and after: a promotion may end, or
-    /// begin, while the snapshot is on its way.
-    async fn snapshot_with_promotions(&self) -> Result<(DriverSnapshot, BTreeSet<String>), Gone> {
-        let mut promotions = self.role_changes.promotions();
+    /// The groups of the data thread, and which of them change their role meanwhile. These are looked up before and after: a change may end,
+    /// or begin, while the snapshot is on its way.
+    async fn snapshot_with_changes(&self) -> Result<(DriverSnapshot, ShownChanges), Gone> {
+        let mut changes = self.role_changes.shown();
         let snapshot = self.control.snapshot().await?;
-        promotions.extend(self.role_changes.promotions());
-        Ok((snapshot, promotions))
+        changes.extend(self.role_changes.shown());
+        Ok((snapshot, changes))
     }
 
-    async fn view(
-        &self,
-        (snapshot, promotions): (&DriverSnapshot, &BTreeSet<String>),
-        group: Option<&str>,
-    ) -> NodeView {
+    async fn view(&self, (snapshot, changes): (&DriverSnapshot, &ShownChanges), group: Option<&str>) -> NodeView {
         let (overrides, link_overrides) = (self.overrides.lock().await, self.link_overrides.lock().await);
         let kept = (&*overrides, &*link_overrides);
         let mut status = view::status(&self.config, &self.node, kept, snapshot, group);
         for group in &mut status.groups {
-            group.promoting = promotions.contains(&group.name) && group.awaits_promotion();
+            match changes.get(&group.name) {
+                Some(RoleChange::Promotion) => group.promoting = group.is_between_roles(),
+                Some(RoleChange::Demotion) => group.is_demoted_now(),
+                None => {}
+            }
             group.term = self.terms.of(&group.name);
             group.warnings.extend(self.terms.unrecorded(&group.name));
         }
@@ -421,9 +424,9 @@ impl Desk {
     /// What metrics are made of. A data thread that does not answer in time is one of them.
     pub async fn measure(&self) -> PageFacts {
         let look = async {
-            let (snapshot, promotions) = self.snapshot_with_promotions().await?;
+            let (snapshot, changes) = self.snapshot_with_changes().await?;
             let counters = view::counters(&self.config, &self.node, &snapshot);
-            Ok::<_, Gone>(PageFacts::reported(self.view((&snapshot, &promotions), None).await, Some(counters)))
+            Ok::<_, Gone>(PageFacts::reported(self.view((&snapshot, &changes), None).await, Some(counters)))
         };
         if let Ok(Ok(facts)) = timeout(METRICS_LOOK_TIMEOUT, look).await {
             return facts;
@@ -479,113 +482,9 @@ impl Desk {
         Ok(reply)
     }
 
-    /// One change of role of a group at a time: a term might begin on a node that another promotion has just made primary, or none where a
-    /// demotion ends meanwhile. Before the node becomes primary its term is another one: what was asked in an earlier one must not reach this
-    /// content.
-    async fn promote(&self, name: &str, force: bool) -> Result<Reply, Gone> {
-        let id = match self.find_taken_up(name) {
-            Ok((id, _)) => id,
-            Err(unknown) => return Ok(unknown),
-        };
-        let _alone = match self.role_changes.begin(name, RoleChange::Promotion, self.node.as_str()) {
-            Ok(alone) => alone,
-            Err(refusal) => return Ok(refusal),
-        };
-        let now = self.status_of(id).await?;
-        if now.as_ref().is_none_or(view::is_starting) {
-            // Its role is not known yet.
-            let message = format!("{name}: the group is starting; try again in a moment");
-            return Ok(Reply::refused(RefusalCode::GroupStarting, message));
-        }
-        let mut unrecorded = None;
-        if now.is_some_and(|status| status.role == Role::Secondary) {
-            unrecorded = match self.terms.begin(name).await {
-                Ok(unrecorded) => unrecorded,
-                Err(why) => {
-                    let message = format!("{name}: {why}; the node was not promoted");
-                    return Ok(Reply::failed(DeskRefusal::TermNotRecorded, message));
-                }
-            };
-        }
-        let mut reply = self.command(name, Command::Promote { force, entropy: entropy() }).await?;
-        if let Reply::Ok { message, warnings, unchanged, .. } = &mut reply {
-            // Whoever types it again may not have heard the first warning.
-            let again = (*unchanged && message.contains(BOTH_PRIMARY)).then(|| BOTH_PRIMARY.to_owned());
-            warnings.extend(unrecorded.into_iter().chain(again));
-        }
-        Ok(reply)
-    }
-
-    /// Who asks again, and may not have heard the first answer, is warned of the same: that not everything is known to have arrived decides
-    /// about the peer.
-    async fn demote(&self, name: &str, close_clients: bool) -> Result<Reply, Gone> {
-        let id = match self.find_taken_up(name) {
-            Ok((id, _)) => id,
-            Err(unknown) => return Ok(unknown),
-        };
-        let _alone = match self.role_changes.begin(name, RoleChange::Demotion, self.node.as_str()) {
-            Ok(alone) => alone,
-            Err(refusal) => return Ok(refusal),
-        };
-        let _recorded_alone = self.demotions.enter(name).await;
-        let before = self.status_of(id).await?.filter(|status| status.role == Role::Primary);
-        let before = before.map(|status| status.identity.generation);
-        if let Some(generation) = before {
-            self.demotions.begins(name, generation).await;
-        }
-        let mut reply = match close_clients {
-            true => self.demote_anyway(name).await?,
-            false => self.demote_if_unused(name).await?,
-        };
-        if let Reply::Ok { warnings, unchanged, .. } = &mut reply {
-            // It is done, also where the data thread ends now.
-            let now = self.status_of(id).await.unwrap_or_default().map(|status| status.identity);
-            if *unchanged {
-                warnings.extend(self.demotions.warnings(name, now.as_ref()));
-            } else {
-                let generation = now.map(|identity| identity.generation).or(before);
-                let unrecorded = self.demotions.ended(name, generation, warnings).await;
-                warnings.extend(unrecorded);
-            }
-        }
-        Ok(reply)
-    }
-
     async fn status_of(&self, id: GroupId) -> Result<Option<GroupStatus>, Gone> {
         let groups = self.control.snapshot().await?.groups;
         Ok(groups.into_iter().map(|group| group.status).find(|status| status.id == id))
-    }
-
-    /// Whoever is attached is not cut off unasked: a mounted file system would fail with what it has not flushed.
-    async fn demote_if_unused(&self, name: &str) -> Result<Reply, Gone> {
-        let (id, group) = match self.find_taken_up(name) {
-            Ok(found) => found,
-            Err(unknown) => return Ok(unknown),
-        };
-        let mut looks = attached::LOOKS;
-        loop {
-            match self.control.command_if_unused(id, Command::Demote).await? {
-                Ok(result) => return Ok(reply(group, result)),
-                Err(clients) if looks == 0 => return Ok(attached::refusal(name, &clients)),
-                // Those that have just said goodbye are as good as gone.
-                Err(_) => sleep(attached::LOOK_AGAIN_AFTER).await,
-            }
-            looks -= 1;
-        }
-    }
-
-    /// Cuts clients off, and says whom.
-    async fn demote_anyway(&self, name: &str) -> Result<Reply, Gone> {
-        let mut clients = self.control.snapshot().await?.clients;
-        clients.retain(|client| client.export.split_once('/').is_some_and(|(group, _)| group == name));
-        let mut reply = self.command(name, Command::Demote).await?;
-        if matches!(reply, Reply::Error { .. }) {
-            // Refused at once it has cut nobody off, failed while it drained it has.
-            let still_there = self.control.snapshot().await?.clients;
-            attached::leave_gone(&mut clients, &still_there);
-        }
-        attached::name_cut_off(&mut reply, &clients);
-        Ok(reply)
     }
 
     /// Takes effect first and is kept then: what is refused is not kept, and what cannot be kept is said.

@@ -3,12 +3,16 @@
 //!
 //! The record is written before the answer. A daemon that ends between the demotion and that leaves the record of its begin, which warns too;
 //! and a disk that is full by then has that record since the node became primary.
+//!
+//! A disk that hangs holds up no demotion for longer than [`RECORD_PATIENCE`]: one that went on hours later would cut clients off when nobody
+//! wants that any more. The write that hangs keeps the group's turn, so that no later record is overtaken by it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -16,8 +20,8 @@ use engine::Generation;
 use engine::identity::{Identity, Role};
 use host::driver::DriverControl;
 use settings::{Config, durable};
-use tokio::sync::{Mutex, MutexGuard};
-use tokio::time::sleep;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::{sleep, timeout};
 
 use super::group_directory::GROUPS;
 use crate::events::cut;
@@ -29,6 +33,8 @@ const BYTES_MAX: u64 = 64 << 10;
 const WARNINGS_MAX: usize = 8;
 /// How often it is looked of which groups this node is primary.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How long a disk is waited for that is to take a record, and a record that is on its way before.
+const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 /// Of a demotion before whose answer the daemon ended, or whose record the disk did not take.
 const NOT_ON_RECORD: &str = "what the last demotion came to is not on record here, as the daemon ended over it, or the state disk took no change: \
     whether the peer has everything is not known; the status of the peer says whether it may be promoted without --force";
@@ -40,8 +46,13 @@ pub(super) struct Demotions {
     /// Groups of which the file says something else than what is known: the disk took no change.
     unwritten: RefCell<BTreeSet<String>>,
     /// By group, held over a demotion, and while another record is written.
-    alone: BTreeMap<String, Mutex<()>>,
+    alone: BTreeMap<String, Arc<Mutex<()>>>,
+    patience: Duration,
+    replace: fn(&Path, &[u8]) -> io::Result<()>,
 }
+
+/// The turn of whoever writes records of a group. A write has it until the disk has answered, whoever waits for that.
+pub(super) struct RecordTurn(OwnedMutexGuard<()>);
 
 /// A demotion of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +66,7 @@ impl Demotions {
     /// What is on record in the state directory. A record that cannot be read may be of the history that counts, and is warned of.
     pub fn read<'a>(state: &Path, names: impl Iterator<Item = &'a str>) -> Demotions {
         let groups = state.join(GROUPS);
-        let alone: BTreeMap<String, Mutex<()>> = names.map(|name| (name.to_owned(), Mutex::default())).collect();
+        let alone: BTreeMap<String, Arc<Mutex<()>>> = names.map(|name| (name.to_owned(), Arc::default())).collect();
         let find = |name: &str| {
             let path = groups.join(name).join(FILE);
             let found = read(&path).unwrap_or_else(|error| {
@@ -70,12 +81,17 @@ impl Demotions {
             Some((name.to_owned(), found?))
         };
         let known = alone.keys().filter_map(|name| find(name)).collect();
-        Demotions { groups, known: RefCell::new(known), unwritten: RefCell::default(), alone }
+        let (known, unwritten) = (RefCell::new(known), RefCell::default());
+        Demotions { groups, known, unwritten, alone, patience: RECORD_PATIENCE, replace: durable::replace }
     }
 
-    /// To be held over a demotion of the group.
-    pub async fn enter(&self, group: &str) -> MutexGuard<'_, ()> {
-        self.alone.get(group).expect("a group of this node").lock().await
+    /// To be held over a demotion of the group's primary.
+    ///
+    /// # Errors
+    /// A sentence: a record is on its way to a disk that does not answer.
+    pub async fn enter(&self, group: &str) -> Result<RecordTurn, String> {
+        let alone = self.alone.get(group).expect("a group of this node").clone();
+        timeout(self.patience, alone.lock_owned()).await.map(RecordTurn).map_err(|_| self.silent(group))
     }
 
     /// What is to be said of the demotion of a group that is secondary. `now`: what the node has on record of it; `None`: that is not known.
@@ -120,9 +136,11 @@ impl Demotions {
     /// `look`: how the group is, asked when nobody else writes.
     async fn sees(&self, group: &str, look: impl AsyncFnOnce() -> Option<Identity>) {
         // A demotion that is under way writes records itself.
-        let Some(Ok(_alone)) = self.alone.get(group).map(Mutex::try_lock) else { return };
-        if let Some(now) = look().await.filter(|now| self.lacks(group, now)) {
-            self.begins(group, now.generation).await;
+        let Some(Ok(alone)) = self.alone.get(group).cloned().map(Mutex::try_lock_owned) else { return };
+        if let Some(now) = look().await.filter(|now| self.lacks(group, now))
+            && let Err(why) = self.begins(group, now.generation, RecordTurn(alone)).await
+        {
+            tracing::warn!("{why}");
         }
     }
 
@@ -134,44 +152,78 @@ impl Demotions {
         now.role == Role::Primary && !now.continued && !is_recorded
     }
 
-    /// The group's primary is about to be demoted, or may be at any time. To be called once at a time for a group, as [`Demotions::ended`] is.
-    pub async fn begins(&self, group: &str, generation: Generation) {
+    /// The group's primary is about to be demoted, or may be at any time. Gives the turn back, for [`Demotions::ended`].
+    ///
+    /// # Errors
+    /// A sentence: the disk does not answer. Whoever demotes would wait for it again.
+    pub async fn begins(&self, group: &str, generation: Generation, turn: RecordTurn) -> Result<RecordTurn, String> {
         let begun = LastDemotion { generation: Some(generation), warnings: vec![NOT_ON_RECORD.to_owned()] };
         self.known.borrow_mut().insert(group.to_owned(), begun.clone());
+        let (turn, written) = self.write(group, begun, turn).await?;
         // Where it cannot be written the demotion is none the worse: its end is written as well.
-        if let Err(error) = self.write(group, begun).await {
-            tracing::warn!("{} cannot be written: {error}", self.path(group).display());
+        if let Err(error) = written {
+            tracing::warn!("{}", self.unwritable(group, &error));
         }
+        Ok(turn)
     }
 
     /// It is demoted. A warning where that of the demotion is not on record.
-    pub async fn ended(&self, group: &str, generation: Option<Generation>, warnings: &[String]) -> Option<String> {
+    pub async fn ended(
+        &self,
+        group: &str,
+        generation: Option<Generation>,
+        warnings: &[String],
+        turn: RecordTurn,
+    ) -> Option<String> {
         let warnings: Vec<_> = warnings.iter().take(WARNINGS_MAX).map(|text| cut(in_one_line(text))).collect();
         let last = LastDemotion { generation, warnings };
         self.known.borrow_mut().insert(group.to_owned(), last.clone());
         let warns = !last.warnings.is_empty();
-        let error = self.write(group, last).await.err()?;
-        let path = self.path(group).display().to_string();
-        tracing::warn!("{path} cannot be written: {error}");
-        warns.then(|| {
-            format!("a repeated demotion warns of this until the daemon stops only: {path} cannot be written: {error}")
-        })
+        let why = match self.write(group, last, turn).await {
+            Ok((_, Ok(()))) => return None,
+            Ok((_, Err(error))) => self.unwritable(group, &error),
+            Err(silent) => silent,
+        };
+        tracing::warn!("{why}");
+        warns.then(|| format!("a repeated demotion warns of this until the daemon stops only: {why}"))
+    }
+
+    fn unwritable(&self, group: &str, error: &io::Error) -> String {
+        format!("{} cannot be written: {error}", self.path(group).display())
+    }
+
+    fn silent(&self, group: &str) -> String {
+        format!(
+            "{} is not written after {:?}: the state disk does not answer",
+            self.path(group).display(),
+            self.patience
+        )
     }
 
     fn path(&self, group: &str) -> PathBuf {
         self.groups.join(group).join(FILE)
     }
 
-    async fn write(&self, group: &str, last: LastDemotion) -> io::Result<()> {
-        let path = self.path(group);
-        let write = move || durable::replace(&path, encode(&last).as_bytes());
-        let written = tokio::task::spawn_blocking(write).await.map_err(io::Error::other).flatten();
-        let mut unwritten = self.unwritten.borrow_mut();
-        match &written {
-            Ok(()) => _ = unwritten.remove(group),
-            Err(_) => _ = unwritten.insert(group.to_owned()),
+    /// Writes a record, and gives the turn back with what came of it.
+    ///
+    /// # Errors
+    /// A sentence: nobody waits any longer. The write goes on, and has the turn as long as it does.
+    async fn write(
+        &self,
+        group: &str,
+        last: LastDemotion,
+        turn: RecordTurn,
+    ) -> Result<(RecordTurn, io::Result<()>), String> {
+        let (path, replace) = (self.path(group), self.replace);
+        let write = move || (turn, replace(&path, encode(&last).as_bytes()));
+        // Until it is known.
+        self.unwritten.borrow_mut().insert(group.to_owned());
+        let written = timeout(self.patience, tokio::task::spawn_blocking(write)).await;
+        let (turn, written) = written.map_err(|_| self.silent(group))?.expect("writing a file does not panic");
+        if written.is_ok() {
+            self.unwritten.borrow_mut().remove(group);
         }
-        written
+        Ok((turn, written))
     }
 }
 
@@ -251,6 +303,58 @@ mod tests {
         Demotions::read(state.path(), ["db", "web"].into_iter())
     }
 
+    async fn begin(demotions: &Demotions, generation: Generation) {
+        let turn = demotions.enter("db").await.expect("nobody writes");
+        demotions.begins("db", generation, turn).await.expect("the disk answers");
+    }
+
+    async fn end(demotions: &Demotions, generation: Option<Generation>, warnings: &[String]) -> Option<String> {
+        let turn = demotions.enter("db").await.expect("nobody writes");
+        demotions.ended("db", generation, warnings, turn).await
+    }
+
+    /// A disk that does not answer before there is a file `go` on it, or it is gone.
+    fn answers_late(path: &Path, content: &[u8]) -> io::Result<()> {
+        while path.parent().is_some_and(Path::exists) && !path.with_file_name("go").exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        durable::replace(path, content)
+    }
+
+    /// It waited for hours, and then cut clients off.
+    #[tokio::test]
+    async fn a_disk_that_hangs_holds_no_demotion_up_and_the_write_keeps_its_turn() {
+        let (state, directory) = state();
+        let patience = Duration::from_millis(20);
+        let demotions = Demotions { patience, replace: answers_late, ..demotions(&state) };
+        let turn = demotions.enter("db").await.expect("nobody writes");
+        let why = demotions.begins("db", FIRST, turn).await.err().expect("the disk hangs");
+        assert!(why.ends_with("demotion is not written after 20ms: the state disk does not answer"), "{why}");
+        assert_eq!(demotions.enter("db").await.err(), Some(why), "the write goes on");
+        assert!(demotions.enter("web").await.is_ok(), "of another group");
+        demotions.sees("db", async || -> Option<Identity> { panic!("it is not its turn") }).await;
+        std::fs::write(directory.join("go"), "").expect("the disk answers");
+        let demotions = Demotions { patience: RECORD_PATIENCE, ..demotions };
+        let turn = demotions.enter("db").await.expect("the write has ended");
+        assert!(demotions.ended("db", Some(FIRST), &[], turn).await.is_none());
+        assert_eq!(self::demotions(&state).warnings("db", Some(&at(FIRST))), [""; 0], "the later record counts");
+    }
+
+    /// It is demoted by then, and that is said.
+    #[tokio::test]
+    async fn a_disk_that_hangs_after_a_demotion_keeps_nobody_from_its_answer() {
+        let (state, directory) = state();
+        let patience = Duration::from_millis(20);
+        let demotions = Demotions { patience, replace: answers_late, ..demotions(&state) };
+        let turn = demotions.enter("db").await.expect("nobody writes");
+        let warned = ["not everything arrived".to_owned()];
+        let unrecorded = demotions.ended("db", Some(FIRST), &warned, turn).await.expect("it is on record nowhere");
+        assert!(unrecorded.contains("the state disk does not answer"), "{unrecorded}");
+        assert_eq!(demotions.warnings("db", Some(&at(FIRST))), warned);
+        // Or its thread would stay.
+        std::fs::write(directory.join("go"), "").expect("the disk answers");
+    }
+
     /// A cluster's agent asked again after a restart of the daemon, and heard that the peer had everything.
     #[tokio::test]
     async fn what_a_demotion_warned_of_outlives_the_daemon_and_not_the_history() {
@@ -258,8 +362,8 @@ mod tests {
         let warned = ["demoted, but 64 KiB here may differ\nfrom the peer".to_owned()];
         let before = demotions(&state);
         assert_eq!(before.warnings("db", Some(&at(FIRST))), [""; 0]);
-        before.begins("db", FIRST).await;
-        assert_eq!(before.ended("db", Some(FIRST), &warned).await, None);
+        begin(&before, FIRST).await;
+        assert_eq!(end(&before, Some(FIRST), &warned).await, None);
         for demotions in [before, demotions(&state)] {
             let warnings = |group, generation| demotions.warnings(group, Some(&at(generation)));
             assert_eq!(warnings("db", FIRST), ["demoted, but 64 KiB here may differ from the peer"]);
@@ -269,8 +373,8 @@ mod tests {
             assert_eq!(demotions.warnings("db", None), [NOT_ON_RECORD], "the data thread has ended");
         }
         let now = demotions(&state);
-        now.begins("db", NEXT).await;
-        assert_eq!(now.ended("db", Some(NEXT), &[]).await, None);
+        begin(&now, NEXT).await;
+        assert_eq!(end(&now, Some(NEXT), &[]).await, None);
         for demotions in [now, demotions(&state)] {
             assert_eq!(demotions.warnings("db", Some(&at(NEXT))), [""; 0], "all has arrived");
         }
@@ -279,7 +383,7 @@ mod tests {
     #[tokio::test]
     async fn a_demotion_whose_answer_nobody_had_warns_as_well() {
         let (state, directory) = state();
-        demotions(&state).begins("db", FIRST).await;
+        begin(&demotions(&state), FIRST).await;
         assert_eq!(demotions(&state).warnings("db", Some(&at(FIRST))), [NOT_ON_RECORD]);
         let handed_over = Identity { handed_over: true, ..at(FIRST) };
         assert_eq!(demotions(&state).warnings("db", Some(&handed_over)), [""; 0], "the superblock knows better");
@@ -294,12 +398,12 @@ mod tests {
         // As on a full disk: another file cannot be made.
         std::fs::create_dir(directory.join("demotion.new")).expect("made");
         let demotions = demotions(&state);
-        demotions.begins("db", FIRST).await;
+        begin(&demotions, FIRST).await;
         let warned = ["not everything arrived".to_owned()];
-        let unrecorded = demotions.ended("db", Some(FIRST), &warned).await.expect("it is on record nowhere");
+        let unrecorded = end(&demotions, Some(FIRST), &warned).await.expect("it is on record nowhere");
         assert!(unrecorded.contains("demotion cannot be written: "), "{unrecorded}");
         assert_eq!(demotions.warnings("db", Some(&at(FIRST))), warned);
-        assert_eq!(demotions.ended("db", Some(NEXT), &[]).await, None, "there is nothing to be warned of");
+        assert_eq!(end(&demotions, Some(NEXT), &[]).await, None, "there is nothing to be warned of");
     }
 
     /// Neither the begin nor the end of a demotion found room, and after a restart `demote` said that there was nothing to do.
@@ -309,8 +413,8 @@ mod tests {
         let before = demotions(&state);
         before.sees("db", async || Some(Identity { role: Role::Primary, ..at(FIRST) })).await;
         std::fs::create_dir(directory.join("demotion.new")).expect("made");
-        before.begins("db", FIRST).await;
-        assert!(before.ended("db", Some(FIRST), &["not everything arrived".to_owned()]).await.is_some());
+        begin(&before, FIRST).await;
+        assert!(end(&before, Some(FIRST), &["not everything arrived".to_owned()]).await.is_some());
         let now = demotions(&state);
         assert_eq!(now.warnings("db", Some(&at(FIRST))), [NOT_ON_RECORD]);
         assert_eq!(now.warnings("db", Some(&at(NEXT))), [""; 0], "it follows another primary since");
@@ -326,12 +430,11 @@ mod tests {
         let primary = |generation| Identity { role: Role::Primary, ..at(generation) };
         demotions.sees("db", async || Some(at(FIRST))).await;
         assert!(!directory.join(FILE).exists(), "it is secondary");
-        let demotion = demotions.enter("db").await;
+        let turn = demotions.enter("db").await.expect("nobody writes");
         demotions.sees("db", async || Some(primary(FIRST))).await;
         assert!(!directory.join(FILE).exists(), "it is being demoted");
         let warned = ["not everything arrived".to_owned()];
-        assert_eq!(demotions.ended("db", Some(NEXT), &warned).await, None);
-        drop(demotion);
+        assert_eq!(demotions.ended("db", Some(NEXT), &warned, turn).await, None);
         for now in [at(NEXT), primary(NEXT)] {
             demotions.sees("db", async || Some(now)).await;
             assert_eq!(demotions.warnings("db", Some(&at(NEXT))), warned);
@@ -362,7 +465,7 @@ mod tests {
         let (state, _) = state();
         let demotions = demotions(&state);
         let warned = ["not everything arrived".to_owned()];
-        assert_eq!(demotions.ended("db", Some(FIRST), &warned).await, None);
+        assert_eq!(end(&demotions, Some(FIRST), &warned).await, None);
         let stands = |generation| {
             let position = Position { generation, ..Position::default() };
             demotions.warnings("db", Some(&Identity { position, ..Identity::default() }))

@@ -2,7 +2,7 @@
 //! waits for that.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use engine::RefusalCode;
 
@@ -18,7 +18,13 @@ pub(super) enum RoleChange {
 
 /// Those that are under way, by group.
 #[derive(Default)]
-pub(super) struct RoleChanges(RefCell<BTreeMap<String, RoleChange>>);
+pub(super) struct RoleChanges(RefCell<BTreeMap<String, BegunChange>>);
+
+struct BegunChange {
+    what: RoleChange,
+    /// The role that the data path tells may not be on record yet.
+    is_shown: bool,
+}
 
 /// One that is under way, as long as this is kept.
 pub(super) struct RoleChangeUnderWay<'a> {
@@ -34,8 +40,10 @@ impl RoleChanges {
     /// The answer to whoever asked at this `node`.
     pub fn begin(&self, group: &str, change: RoleChange, node: &str) -> Result<RoleChangeUnderWay<'_>, Reply> {
         let mut changes = self.0.borrow_mut();
-        let Some(before) = changes.get(group).copied() else {
-            changes.insert(group.to_owned(), change);
+        let Some(before) = changes.get(group).map(|before| before.what) else {
+            // A demotion of a secondary changes nothing.
+            let is_shown = change == RoleChange::Promotion;
+            changes.insert(group.to_owned(), BegunChange { what: change, is_shown });
             return Ok(RoleChangeUnderWay { changes: self, group: group.to_owned() });
         };
         let word = match before {
@@ -51,10 +59,23 @@ impl RoleChanges {
         })
     }
 
-    /// The groups that are promoted now, also where nobody waits for the answer any more.
-    pub fn promotions(&self) -> BTreeSet<String> {
+    /// The groups that are promoted now, and those whose primary is demoted, also where nobody waits for the answer any more.
+    pub fn shown(&self) -> BTreeMap<String, RoleChange> {
         let changes = self.0.borrow();
-        changes.iter().filter(|(_, change)| **change == RoleChange::Promotion).map(|(group, _)| group.clone()).collect()
+        changes
+            .iter()
+            .filter(|(_, change)| change.is_shown)
+            .map(|(group, change)| (group.clone(), change.what))
+            .collect()
+    }
+}
+
+impl RoleChangeUnderWay<'_> {
+    /// From here on the group is shown as one whose role changes, or not any more: the new role is on record.
+    pub fn is_shown(&self, is_shown: bool) {
+        if let Some(change) = self.changes.0.borrow_mut().get_mut(&self.group) {
+            change.is_shown = is_shown;
+        }
     }
 }
 
@@ -81,12 +102,24 @@ mod tests {
         for (first, promotion) in [(Promotion, "promotion-under-way"), (Demotion, "role-changing")] {
             let under_way = changes.begin("db", first, "alpha");
             assert!(under_way.is_ok(), "nothing is under way");
-            assert_eq!(changes.promotions().contains("db"), first == Promotion);
+            assert_eq!(changes.shown().get("db"), Some(first).filter(|first| *first == Promotion).as_ref());
             assert_eq!((code("db", Promotion), code("db", Demotion)), (promotion.into(), "role-changing".into()));
             assert_eq!(code("web", Promotion), "begun", "of another group");
             drop(under_way);
-            assert!(changes.promotions().is_empty(), "it has ended");
+            assert!(changes.shown().is_empty(), "it has ended");
             assert_eq!(code("db", first), "begun", "it has ended");
         }
+    }
+
+    /// While the state disk hung over the superblock a group was shown as a copy that was still the primary on record.
+    #[test]
+    fn a_demotion_is_shown_from_the_primary_until_it_is_on_record() {
+        let changes = RoleChanges::default();
+        let demotion = changes.begin("db", RoleChange::Demotion, "alpha").expect("nothing is under way");
+        assert!(changes.shown().is_empty(), "the node may be secondary already");
+        demotion.is_shown(true);
+        assert_eq!(changes.shown().get("db"), Some(&RoleChange::Demotion));
+        demotion.is_shown(false);
+        assert!(changes.shown().is_empty(), "it is on record");
     }
 }

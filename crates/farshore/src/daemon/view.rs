@@ -97,6 +97,7 @@ fn group_status(
         role: now.role.word().into(),
         starting: now.starting,
         promoting: false,
+        demoting: false,
         generation: now.identity.generation.to_string(),
         term: String::new(),
         mode: now.mode.map_or(UNKNOWN, Mode::word).to_owned(),

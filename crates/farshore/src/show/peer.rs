@@ -4,7 +4,7 @@ use toolkit::screen::{Colour, Paint, clean};
 use units::exact::{show_seconds, show_size};
 
 use super::table::{Table, in_one_line, plain, titled};
-use super::{colour, promotable_words, time_words};
+use super::{colour, promotable_words, role_word, time_words};
 use crate::api::{GroupView, LinkState, NodeView, PeerSays, PeerStatusView, Role};
 
 /// One section for each peer that was asked.
@@ -59,7 +59,7 @@ fn link_words(peer: &PeerStatusView) -> String {
 
 fn lines(group: &GroupView, paint: &Paint) -> String {
     let state = paint.with(colour(group), &clean(group.state.as_str()));
-    let mut text = format!("  {:<12}{}, mode {}, {state}\n", "Role", clean(group.role.as_str()), clean(&group.mode));
+    let mut text = format!("  {:<12}{}, mode {}, {state}\n", "Role", clean(&role_word(group)), clean(&group.mode));
     let mut line = |title: &str, content: &str| text += &titled(title, 12, content);
     if let Some(reason) = &group.reason {
         line("Why", reason);
@@ -80,7 +80,7 @@ fn table(groups: &[GroupView], paint: &Paint) -> String {
             group.reason.clone().or_else(|| (notes > 0).then(|| format!("{notes} warnings"))).unwrap_or_default();
         table.row([
             plain(&group.name),
-            plain(group.role.as_str()),
+            plain(&role_word(group)),
             plain(&group.mode),
             (clean(group.state.as_str()), Some(colour(group))),
             plain(&position(group)),

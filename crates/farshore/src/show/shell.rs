@@ -89,9 +89,11 @@ fn condition(group: &GroupView) -> &'static str {
         // Also out of a start that stands still.
         _ if group.promoting => "promoting",
         _ if group.starting => "halted",
+        // Also where the data path is secondary already, and its disk has not recorded that.
+        _ if group.demoting => "ending",
         Role::Secondary => "copy",
         Role::Primary if !group.is_closed() => "serving",
-        // A closed export sends nothing. A demotion that runs without a link looks the same, and has nothing to wait for.
+        // A closed export sends nothing. A stop that runs without a link looks the same, and has nothing to wait for.
         Role::Primary if group.state == GroupState::Logging => "closed",
         Role::Primary => "ending",
         Role::Other(_) => "unknown",
@@ -213,11 +215,29 @@ mod tests {
 
     #[test]
     fn a_promotion_of_a_primary_that_serves_has_ended() {
-        let awaits = |changes: &[(&str, Value)]| shown(changes).awaits_promotion();
+        let awaits = |changes: &[(&str, Value)]| shown(changes).is_between_roles();
         assert!(!awaits(&[]));
         assert!(awaits(&[("protection", json!("none"))]), "its role is being recorded");
         assert!(awaits(&[("role", json!("secondary"))]));
         assert!(awaits(&[("role", json!("secondary")), ("starting", json!(true)), ("state", json!("paused"))]));
+    }
+
+    /// While a state disk hung over it, it was shown as a copy; after a crash it would have been the primary.
+    #[test]
+    fn a_demotion_that_runs_is_no_copy() {
+        let shown = |changes: &[(&str, Value)]| {
+            let mut group = shown(changes);
+            group.is_demoted_now();
+            (condition(&group), role(&group).to_owned(), group.demoting)
+        };
+        let ending = ("ending", "primary".to_owned(), true);
+        let (secondary, logging) = (("role", json!("secondary")), ("state", json!("logging")));
+        let closed = ("protection", json!("none"));
+        assert_eq!(shown(&[secondary.clone(), logging.clone(), closed.clone()]), ending, "it is being recorded");
+        assert_eq!(shown(&[closed.clone()]), ending, "what is queued is sent");
+        assert_eq!(shown(&[logging, closed]), ending, "there is no link");
+        assert_eq!(shown(&[]), ("serving", "primary".to_owned(), false), "clients are waited for");
+        assert_eq!(shown(&[secondary, ("state", json!("failed"))]).0, "halted");
     }
 
     /// Another group's device, one for two volumes, or one whose requests fail passed for enough.
