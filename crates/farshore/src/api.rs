@@ -37,5 +37,5 @@ pub use refusals::RefusalView;
 pub use reply::{RecordedBatch, Reply};
 pub use request::ApiRequest;
 pub use words::{
-    ErrorCode, GroupState, LinkLimit, LinkState, OperationState, Origin, Protection, Retry, Role, Verdict,
+    ErrorCode, Flow, GroupState, LinkLimit, LinkState, OperationState, Origin, Protection, Retry, Role, Verdict,
 };

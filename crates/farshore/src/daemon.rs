@@ -9,6 +9,7 @@ mod demotions;
 mod device_record;
 pub mod devices;
 mod difference;
+mod direction;
 mod events;
 mod front_desk;
 mod group_directory;

@@ -16,7 +16,7 @@ use toolkit::screen::{Colour, Paint, clean};
 use units::exact::{show_seconds, show_size};
 
 use crate::api::{
-    ClientsStatus, GroupState, GroupView, LinkState, MarkStatus, NodeView, PeerStatusView, Protection, Role,
+    ClientsStatus, Flow, GroupState, GroupView, LinkState, MarkStatus, NodeView, PeerStatusView, Protection, Role,
     SharedView, SyncView,
 };
 
@@ -59,8 +59,8 @@ pub fn status(status: &NodeView, paint: &Paint) -> String {
     text.push('\n');
     match status.groups.as_slice() {
         [] => text += "This node has no group.\n",
-        [group] => text += &page(group, paint),
-        groups => text += &overview(groups, paint),
+        [group] => text += &page(&status.node, group, paint),
+        groups => text += &overview(&status.node, groups, paint),
     }
     text + &peer::sections(status, paint)
 }
@@ -96,12 +96,13 @@ fn clients_line(clients: &ClientsStatus) -> String {
 }
 
 /// One line per group, then what needs an eye.
-fn overview(groups: &[GroupView], paint: &Paint) -> String {
-    let mut table = Table::new(["GROUP", "ROLE", "MODE", "STATE", "PROTECTION", "LINK", "LAG", "DIRTY"]);
+fn overview(node: &str, groups: &[GroupView], paint: &Paint) -> String {
+    let mut table = Table::new(["GROUP", "DIRECTION", "ROLE", "MODE", "STATE", "PROTECTION", "LINK", "LAG", "DIRTY"]);
     for group in groups {
         let peer = group.peers.first();
         table.row([
             plain(&group.name),
+            plain(&direction(node, group)),
             plain(&role_word(group)),
             plain(&group.mode),
             (clean(group.state.as_str()), Some(colour(group))),
@@ -141,10 +142,11 @@ fn notes(group: &GroupView) -> Vec<String> {
 }
 
 /// Everything about one group.
-fn page(group: &GroupView, paint: &Paint) -> String {
+fn page(node: &str, group: &GroupView, paint: &Paint) -> String {
     let state = paint.with(colour(group), &clean(group.state.as_str()));
     let name = paint.with(Colour::Head, &clean(&group.name));
-    let mut text = format!("{name}  {}, mode {}, {state}\n", clean(&role_word(group)), clean(&group.mode));
+    let (direction, role, mode) = (clean(&direction(node, group)), clean(&role_word(group)), clean(&group.mode));
+    let mut text = format!("{name}  {direction}  {role}, mode {mode}, {state}\n");
     let mut line = |title: &str, content: &str| text += &titled(title, 12, content);
     line("Now", state_words(group));
     line("Protection", &protection_words(group));
@@ -186,6 +188,18 @@ fn page(group: &GroupView, paint: &Paint) -> String {
     }
     text.push('\n');
     text + &volumes(group, paint)
+}
+
+/// Which way a group replicates, as `node` tells: `alpha -> beta`; `alpha -/-> beta`: nothing travels; `alpha -|- beta`: both are primary;
+/// `alpha -?- beta`: it is not known.
+fn direction(node: &str, group: &GroupView) -> String {
+    let peer = group.peers.first().map_or("", |peer| &peer.node);
+    match (&group.flow, &group.from, &group.to) {
+        (Flow::Flowing, Some(from), Some(to)) => format!("{from} -> {to}"),
+        (Flow::Stopped, Some(from), Some(to)) => format!("{from} -/-> {to}"),
+        (Flow::Fork, _, _) => format!("{node} -|- {peer}"),
+        _ => format!("{node} -?- {peer}"),
+    }
 }
 
 /// What this node is for a group, or that it stops to be that.

@@ -84,6 +84,9 @@ impl Puppet {
 
 pub fn group(state: GroupState) -> GroupView {
     GroupView {
+        from: Some("alpha".into()),
+        to: Some("beta".into()),
+        flow: Flow::Flowing,
         starting: false,
         promoting: false,
         demoting: false,

@@ -42,6 +42,9 @@ fn peer() -> PeerStatusView {
 fn group(name: &str) -> GroupView {
     let setting = |value: &str, origin| SettingStatus { value: value.into(), origin };
     GroupView {
+        from: Some("alpha".into()),
+        to: Some("beta".into()),
+        flow: Flow::Flowing,
         starting: false,
         promoting: false,
         demoting: false,
@@ -113,7 +116,7 @@ fn a_healthy_primary() {
         "\
 alpha  farshore 0.1.0, up 2 h 6 min
 
-db  primary, mode async, replicating
+db  alpha -> beta  primary, mode async, replicating
   Now         the mode's promise holds
   Protection  an acknowledged write is complete here and queued; losing this node loses the queue
   Peer        beta: connected for 2 h 5 min
@@ -151,7 +154,7 @@ fn a_sync_after_an_outage() {
         "\
 alpha  farshore 0.1.0, up 2 h 6 min
 
-db  primary, mode async, syncing
+db  alpha -> beta  primary, mode async, syncing
   Now         dirty regions travel; until it ends the copy's newest image is the one before the sync
   Protection  an acknowledged write is complete here and queued; losing this node loses the queue
   Why         the link was down for 3 min 10 s; what was written meanwhile is being sent
@@ -173,7 +176,7 @@ db  primary, mode async, syncing
 #[test]
 fn a_secondary_that_lost_its_primary() {
     let mut db = group("db");
-    db.role = Role::Secondary;
+    (db.role, db.flow, db.from, db.to) = (Role::Secondary, Flow::Unknown, None, None);
     db.state = GroupState::Logging;
     db.protection = Protection::None;
     db.reason = Some("alpha has not been heard of for 40 s".into());
@@ -192,12 +195,14 @@ fn a_secondary_that_lost_its_primary() {
         ..peer()
     };
     db.promotable = Some(RecoveryPoint { sequence: 81_304, time: Some("2026-11-21T03:12:42.123Z".into()) });
+    let mut status = status(vec![db]);
+    status.node = "beta".into();
     check(
-        &status(vec![db]),
+        &status,
         "\
-alpha  farshore 0.1.0, up 2 h 6 min
+beta  farshore 0.1.0, up 2 h 6 min
 
-db  secondary, mode async, logging
+db  beta -?- alpha  secondary, mode async, logging
   Now         nothing arrives; the copy stays as it is
   Protection  this node keeps the copy; the primary acknowledges
   Why         alpha has not been heard of for 40 s
@@ -212,6 +217,41 @@ db  secondary, mode async, logging
   log     1 GiB   0 B    1        /dev/mapper/vg-log
 ",
     );
+}
+
+/// Both nodes were primary, and the first line said `primary` as ever.
+#[test]
+fn the_first_line_says_which_way_the_group_replicates() {
+    for (flow, ends, direction) in [
+        (Flow::Flowing, Some(("alpha", "beta")), "alpha -> beta"),
+        (Flow::Flowing, Some(("beta", "alpha")), "beta -> alpha"),
+        (Flow::Stopped, Some(("alpha", "beta")), "alpha -/-> beta"),
+        (Flow::Fork, None, "alpha -|- beta"),
+        (Flow::Unknown, None, "alpha -?- beta"),
+        (Flow::Other("sideways".into()), Some(("alpha", "beta")), "alpha -?- beta"),
+        // Of an older daemon.
+        (Flow::default(), None, "alpha -?- beta"),
+    ] {
+        let mut db = group("db");
+        db.flow = flow;
+        (db.from, db.to) = ends.map(|(from, to)| (from.to_owned(), to.to_owned())).unzip();
+        let page = show::status(&status(vec![db.clone()]), &Paint::plain());
+        assert!(page.contains(&format!("\ndb  {direction}  primary, mode async, replicating\n")), "{page}");
+        let table = show::status(&status(vec![db, group("web")]), &Paint::plain());
+        let line = table.lines().find(|line| line.starts_with("db ")).expect("a line of the group");
+        assert!(line.contains(direction), "{table}");
+    }
+}
+
+/// While the role was being recorded the group was shown as a copy.
+#[test]
+fn a_demotion_that_is_not_on_record_is_an_ending() {
+    let mut db = group("db");
+    (db.role, db.state, db.protection) = (Role::Secondary, GroupState::Logging, Protection::None);
+    db.is_demoted_now();
+    let page = show::status(&status(vec![db]), &Paint::plain());
+    assert!(page.contains("\ndb  alpha -?- beta  primary (ending), mode async, logging\n"), "{page}");
+    assert!(page.contains("this node is being demoted; until that is on record here"), "{page}");
 }
 
 /// An old primary that had given no write a time would go back to 1970.
@@ -230,7 +270,7 @@ fn an_image_without_a_time_is_shown_without_one() {
 #[test]
 fn several_groups_and_what_needs_an_eye() {
     let mut web = group("web");
-    web.state = GroupState::Failed;
+    (web.state, web.flow) = (GroupState::Failed, Flow::Stopped);
     web.protection = Protection::None;
     web.reason = Some("a volume's flush failed".into());
     web.volumes[0].error = Some("input/output error at flush".into());
@@ -248,10 +288,10 @@ fn several_groups_and_what_needs_an_eye() {
 alpha  farshore 0.1.0, up 2 h 6 min
 ! insecure = true: replication on 10.0.0.1:7337 (alpha) is not encrypted
 
-GROUP         ROLE     MODE   STATE        PROTECTION    LINK       LAG             DIRTY
-db            primary  async  replicating  queued        connected  1.5 MiB, 0.4 s  0 B
-mail-archive  primary  sync   replicating  both-durable  connected  1.5 MiB, 0.4 s  0 B
-web           primary  async  failed       none          connected  unknown         0 B
+GROUP         DIRECTION        ROLE     MODE   STATE        PROTECTION    LINK       LAG             DIRTY
+db            alpha -> beta    primary  async  replicating  queued        connected  1.5 MiB, 0.4 s  0 B
+mail-archive  alpha -> beta    primary  sync   replicating  both-durable  connected  1.5 MiB, 0.4 s  0 B
+web           alpha -/-> beta  primary  async  failed       none          connected  unknown         0 B
 
 ! mail-archive: the queue was more than 80 % full
 ! web: failed: a volume's flush failed
@@ -389,7 +429,7 @@ fn json_keys_are_the_contract() {
         concat!(
             r#"{"schema":"farshore-status/1","cluster":"demo","node":"alpha","version":"0.1.0","uptime_s":7600.0,"warnings":[],"#,
             r#""tls":null,"shared":{"memory_bytes":5,"memory_limit_bytes":6,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"clients":null,"lost_log_lines":0,"links":[],"groups":["#,
-            r#"{"name":"db","role":"primary","starting":false,"promoting":false,"demoting":false,"generation":"2-5392cef6","term":"0","mode":"async","state":"replicating","protection":"queued","reason":null,"#,
+            r#"{"name":"db","role":"primary","from":"alpha","to":"beta","flow":"flowing","starting":false,"promoting":false,"demoting":false,"generation":"2-5392cef6","term":"0","mode":"async","state":"replicating","protection":"queued","reason":null,"#,
             r#""volumes":[{"name":"data","size_bytes":10737418240,"device_bytes":10737418240,"device":"/dev/sdb","dirty_bytes":0,"direct":true,"clients":1,"error":null}],"#,
             r#""queue":{"bytes":1572864,"items":46,"bytes_hwm":12582912,"items_hwm":390,"limit_bytes":67108864,"limit_items":4194304,"blocked_ms":0,"waiting_writers":0,"held_up_ms":null},"#,
             r#""memory_bytes":0,"journal":null,"peers":[{"node":"beta","link":"connected","link_since_s":7500.0,"link_reason":null,"lag_bytes":1572864,"lag_seconds":0.42,"heard_s":null,"heard_lag_bytes":null,"heard_lag_seconds":null,"settings":null,"#,

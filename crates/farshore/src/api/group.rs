@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::link::SettingStatus;
-use super::words::{GroupState, LinkState, Protection, Role};
+use super::words::{Flow, GroupState, LinkState, Protection, Role};
 
 /// The schema of [`MarkList`] and [`DroppedMark`].
 pub const MARKS_SCHEMA: &str = "farshore-marks/1";
@@ -18,6 +18,15 @@ pub struct GroupView {
     pub name: String,
     /// what this node is for the group
     pub role: Role,
+    /// the node whose writes count; `null`: not known now, or not one of the two. The peer's role counts while it is connected
+    #[serde(default)]
+    pub from: Option<String>,
+    /// the node that they are for; `null` where `from` is
+    #[serde(default)]
+    pub to: Option<String>,
+    /// whether they travel there; `unknown` also from an older daemon
+    #[serde(default)]
+    pub flow: Flow,
     /// true: what is recorded of the group is not known yet, nor is its role
     #[serde(default)]
     pub starting: bool,
@@ -93,11 +102,24 @@ impl GroupView {
         self.role == Role::Secondary || self.is_closed()
     }
 
+    /// A promotion of this node's is under way.
+    pub fn is_promoted_now(&mut self) {
+        self.promoting = self.is_between_roles();
+        if self.promoting {
+            self.has_no_direction();
+        }
+    }
+
+    fn has_no_direction(&mut self) {
+        (self.flow, self.from, self.to) = (Flow::Unknown, None, None);
+    }
+
     /// A demotion of this node's is under way: until the new role is on record the node is what it would be after a crash.
     pub fn is_demoted_now(&mut self) {
         self.demoting = self.is_between_roles() && !self.starting && self.state != GroupState::Failed;
-        if self.demoting {
+        if self.demoting && self.role == Role::Secondary {
             self.role = Role::Primary;
+            self.has_no_direction();
         }
     }
 }

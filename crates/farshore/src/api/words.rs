@@ -158,6 +158,27 @@ words!(
 );
 
 words!(
+    /// Whether a group replicates from one node to the other.
+    Flow {
+        /// what is written at `from` travels to `to`
+        Flowing = "flowing",
+        /// `from` is primary and nothing travels: no link, the mode `logging`, a pause, or a failure
+        Stopped = "stopped",
+        /// both nodes are primary
+        Fork = "fork",
+        /// a role is not known now, or both nodes are secondary
+        Unknown = "unknown",
+    }
+);
+
+/// Of an older daemon nothing is known.
+impl Default for Flow {
+    fn default() -> Flow {
+        Flow::Unknown
+    }
+}
+
+words!(
     /// Where a group is.
     GroupState {
         /// writes are tracked only

@@ -393,7 +393,7 @@ impl Desk {
         let mut status = view::status(&self.config, &self.node, kept, snapshot, group);
         for group in &mut status.groups {
             match changes.get(&group.name) {
-                Some(RoleChange::Promotion) => group.promoting = group.is_between_roles(),
+                Some(RoleChange::Promotion) => group.is_promoted_now(),
                 Some(RoleChange::Demotion) => group.is_demoted_now(),
                 None => {}
             }

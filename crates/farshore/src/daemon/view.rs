@@ -13,6 +13,7 @@ use host::nbd::LATENCY_BOUNDS_US;
 use settings::{Config, ConfiguredGroup, GroupOverrides, Keyed, LinkOverrides, LiveSettings, NodeName};
 use units::exact::show_seconds;
 
+use super::direction::Direction;
 use super::{history_room, link_view, promises};
 use crate::api::{self, COUNTERS_SCHEMA, STATUS_SCHEMA};
 
@@ -92,9 +93,14 @@ fn group_status(
     let question = question(node, group, now);
     let overrides = overrides.of(&group.name);
     let effective = overrides.effective(&group.settings);
+    let peer_name = group.peer_of(node).map(NodeName::as_str).unwrap_or_default();
+    let (flow, from, to) = Direction::of(now).shown(node.as_str(), peer_name);
     api::GroupView {
         name: group.name.to_string(),
         role: now.role.word().into(),
+        from,
+        to,
+        flow,
         starting: now.starting,
         promoting: false,
         demoting: false,

@@ -4,7 +4,7 @@ use toolkit::screen::{Colour, Paint, clean};
 use units::exact::{show_seconds, show_size};
 
 use super::table::{Table, in_one_line, plain, titled};
-use super::{colour, promotable_words, role_word, time_words};
+use super::{colour, direction, promotable_words, role_word, time_words};
 use crate::api::{GroupView, LinkState, NodeView, PeerSays, PeerStatusView, Role};
 
 /// One section for each peer that was asked.
@@ -40,8 +40,8 @@ fn section(says: &PeerSays, link: Option<&PeerStatusView>, in_full: bool, paint:
         text += &format!("{} {}\n", paint.with(Colour::Bad, "!"), in_one_line(warning));
     }
     match theirs.groups.as_slice() {
-        [group] if in_full => text += &lines(group, paint),
-        groups => text += &table(groups, paint),
+        [group] if in_full => text += &lines(&says.node, group, paint),
+        groups => text += &table(&says.node, groups, paint),
     }
     text
 }
@@ -57,9 +57,10 @@ fn link_words(peer: &PeerStatusView) -> String {
     }
 }
 
-fn lines(group: &GroupView, paint: &Paint) -> String {
+fn lines(node: &str, group: &GroupView, paint: &Paint) -> String {
     let state = paint.with(colour(group), &clean(group.state.as_str()));
-    let mut text = format!("  {:<12}{}, mode {}, {state}\n", "Role", clean(&role_word(group)), clean(&group.mode));
+    let (direction, role, mode) = (clean(&direction(node, group)), clean(&role_word(group)), clean(&group.mode));
+    let mut text = format!("  {:<12}{direction}  {role}, mode {mode}, {state}\n", "Role");
     let mut line = |title: &str, content: &str| text += &titled(title, 12, content);
     if let Some(reason) = &group.reason {
         line("Why", reason);
@@ -72,14 +73,15 @@ fn lines(group: &GroupView, paint: &Paint) -> String {
     text
 }
 
-fn table(groups: &[GroupView], paint: &Paint) -> String {
-    let mut table = Table::new(["GROUP", "ROLE", "MODE", "STATE", "POSITION", "SPACE", "NEEDS AN EYE"]);
+fn table(node: &str, groups: &[GroupView], paint: &Paint) -> String {
+    let mut table = Table::new(["GROUP", "DIRECTION", "ROLE", "MODE", "STATE", "POSITION", "SPACE", "NEEDS AN EYE"]);
     for group in groups {
         let notes = group.warnings.len() + group.volumes.iter().filter(|volume| volume.error.is_some()).count();
         let note =
             group.reason.clone().or_else(|| (notes > 0).then(|| format!("{notes} warnings"))).unwrap_or_default();
         table.row([
             plain(&group.name),
+            plain(&direction(node, group)),
             plain(&role_word(group)),
             plain(&group.mode),
             (clean(group.state.as_str()), Some(colour(group))),
