@@ -326,13 +326,16 @@ pub struct SetArgs {
     pub reach: ReachAny,
 }
 
-#[derive(Debug, ClapArgs)]
+#[derive(Clone, Debug, ClapArgs)]
 pub struct DemoteArgs {
     #[command(flatten)]
     pub groups: GroupsArgs,
     /// Cut off the clients that are attached: what they have not flushed is lost to them
     #[arg(long)]
     pub close_clients: bool,
+    /// Run no command of the configuration before or after it
+    #[arg(long)]
+    pub skip_hooks: bool,
     /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
@@ -347,6 +350,9 @@ pub struct PromoteArgs {
     /// Promote although the peer may have acknowledged writes this node never saw
     #[arg(long)]
     pub force: bool,
+    /// Run no command of the configuration before or after it, also no fence
+    #[arg(long)]
+    pub skip_hooks: bool,
     /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,

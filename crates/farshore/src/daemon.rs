@@ -28,6 +28,7 @@ mod recorder;
 mod recording;
 pub(crate) mod renewal;
 mod role_changes;
+mod role_hooks;
 pub mod seals;
 mod service;
 mod state_files;
@@ -41,7 +42,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-use answer::Desk;
+use answer::{Desk, PeerLook};
 use anyhow::Context;
 use events::EventKeeper;
 use front_desk::FrontDesk;
@@ -137,7 +138,8 @@ pub fn run(
         let telling = tokio::task::spawn_local(service::keep_telling(control.clone(), refused.len()));
         let settings = (overrides, link_overrides);
         let kept = (recorder.clone(), events.clone());
-        let desk = Desk::new(config, node, settings, kept, control.clone(), (renewal, refused));
+        let desk =
+            Desk::new(config, node, settings, kept, (control.clone(), look_by(peers.clone())), (renewal, refused));
         let desk = Rc::new(desk);
         let renewing = tokio::task::spawn_local(desk.clone().look_for_ever());
         let measuring = tokio::task::spawn_local(serve_metrics(desk.clone()));
@@ -164,6 +166,14 @@ pub fn run(
     let exit = conclude(end, seals);
     events.finish(end == DriverEnd::Clean);
     Ok(exit.into())
+}
+
+/// The desk knows nothing of where peers are: orders that were carried here are never carried on.
+fn look_by(peers: Rc<PeerDesk>) -> PeerLook {
+    Box::new(move |peer, request| {
+        let peers = peers.clone();
+        Box::pin(async move { peers.ask(&peer, request).await })
+    })
 }
 
 /// How the data thread ended. Commands that were under way are recorded as they are dropped, which has to reach the log however that was.

@@ -53,6 +53,7 @@ mod prefix;
 mod record_cost;
 mod recovery;
 mod role;
+mod role_hooks;
 mod room_in_history;
 mod service;
 mod sparse_sync;

@@ -90,6 +90,7 @@ pub fn group(state: GroupState) -> GroupView {
         starting: false,
         promoting: false,
         demoting: false,
+        handed_over: Some(false),
         generation: "2-5392cef6".to_owned(),
         term: "0".to_owned(),
         name: "db".into(),
@@ -380,8 +381,8 @@ fn commands_report_success_warning_and_refusal() {
     expect(&puppet.run(&["sync", "db", "--full"]), 0, "db: syncing");
     let settings = [("mode".to_owned(), "sync".to_owned()), ("queue.memory".to_owned(), "8MiB".to_owned())];
     let asked = puppet.asked();
-    assert_eq!(asked[2], ApiRequest::Promote { group: "db".into(), force: true });
-    assert_eq!(asked[3], ApiRequest::Demote { group: "db".into(), close_clients: true });
+    assert_eq!(asked[2], ApiRequest::Promote { group: "db".into(), force: true, skip_hooks: false });
+    assert_eq!(asked[3], ApiRequest::Demote { group: "db".into(), close_clients: true, skip_hooks: false });
     assert_eq!(asked[4], ApiRequest::Set { group: "db".into(), settings: settings.into() });
     assert_eq!(asked[6], ApiRequest::Sync { group: "db".into(), full: true });
 }

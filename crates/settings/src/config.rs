@@ -23,6 +23,7 @@ use crate::limits;
 use crate::link::ConfiguredLink;
 use crate::names::{ClusterName, GroupName, NodeName, VolumeName};
 use crate::problem::{ConfigProblem, TextPosition};
+use crate::role_hooks::RoleHooks;
 
 /// A checked configuration. Nodes, groups and volumes are in the order of their names: their index is their number.
 #[derive(Clone, Debug)]
@@ -134,6 +135,7 @@ pub struct ConfiguredGroup {
     /// Of its stores and its window, per node.
     pub layout: Layout,
     pub rpo: RpoThresholds,
+    pub hooks: RoleHooks,
     /// Never empty.
     pub volumes: Vec<ConfiguredVolume>,
 }

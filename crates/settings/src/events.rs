@@ -83,6 +83,8 @@ event_kinds! {
     Note = "note", "What the log says and no other kind holds.", [];
     HookFailed = "hook-failed", "A hook did not take an event, and is not tried again for that event. Never starts a hook.",
         ["hook", "event", "event_kind", "attempts", "reason"];
+    RoleHook = "role-hook", "A command before or after a change of this node's role has ended. One before that failed has the change refused.",
+        ["hook", "result", "reason", "duration_ms"];
     HookOverflow = "hook-overflow",
         "More events waited for a hook than its queue holds; the oldest were left out. Never starts a hook.", ["hook", "count"];
     EventsNotKept = "events-not-kept",
@@ -145,7 +147,7 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("lag_seconds", "age of what the secondary can present"),
     ("threshold_seconds", "`rpo.warn` or `rpo.error`"),
     ("missed_ms", "how long the lag was too high, milliseconds"),
-    ("hook", "name of the hook"),
+    ("hook", "name of the hook; of `role-hook` the key, such as `before_promote`"),
     ("event", "number of the event on this node"),
     ("event_kind", "kind of that event"),
     ("attempts", "how often it was tried"),

@@ -126,7 +126,7 @@ mod tests {
     use crate::keys::{ExampleStyle, Keyed, SettingKey};
     use crate::names::{ClusterName, NodeName, VolumeName};
     use crate::{
-        ConfiguredHook, ConfiguredLink, ConfiguredVolume, GroupMembers, Layout, LinkSettings, LiveSettings,
+        ConfiguredHook, ConfiguredLink, ConfiguredVolume, GroupMembers, Layout, LinkSettings, LiveSettings, RoleHooks,
         RpoThresholds,
     };
 
@@ -182,6 +182,7 @@ mod tests {
             &lines(&LiveSettings::default(), ""),
             &lines(&Layout::default(), ""),
             &lines(&RpoThresholds::default(), ""),
+            &lines(&RoleHooks::default(), ""),
             VOLUMES,
             &lines(&volume, ""),
             "\n[groups.db.volumes.log]\nalpha = \"/dev/vg0/db-log\"\nbeta = \"/dev/vg0/db-log\"\n",

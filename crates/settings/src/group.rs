@@ -9,6 +9,7 @@ use crate::forms::{ValueForm, count, duration, flag, node, one_of, or, size, wor
 use crate::keys::{self, Takes, keyed};
 use crate::limits::{self, Bound};
 use crate::names::NodeName;
+use crate::role_hooks::RoleHooks;
 use units::exact::{bounded_duration, duration_text};
 
 /// # Errors
@@ -128,7 +129,8 @@ keyed! {
 
 /// When a key of a group's other settings takes effect.
 fn not_live(name: &str) -> Option<Takes> {
-    let others = [keys::takes::<Layout>, keys::takes::<GroupMembers>, keys::takes::<RpoThresholds>];
+    let others =
+        [keys::takes::<Layout>, keys::takes::<GroupMembers>, keys::takes::<RpoThresholds>, keys::takes::<RoleHooks>];
     others.into_iter().find_map(|takes| takes(name))
 }
 
@@ -288,6 +290,7 @@ mod tests {
     #[test]
     fn keys_that_need_a_restart_say_so() {
         assert!(GroupKey::parse("window").unwrap_err().contains("restart them"));
+        assert!(GroupKey::parse("hooks.timeout").unwrap_err().contains("restart them"));
         assert!(GroupKey::parse("journal").unwrap_err().contains("stays: a daemon refuses"));
         assert!(GroupKey::parse("wait-limit").unwrap_err().contains("did you mean \"wait_limit\"?"));
     }

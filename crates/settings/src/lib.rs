@@ -27,6 +27,7 @@ mod names;
 mod overrides;
 pub mod pair;
 mod problem;
+mod role_hooks;
 mod sheet;
 pub mod suggest;
 
@@ -48,3 +49,4 @@ pub use overrides::groups::GroupOverrides;
 pub use overrides::link::LinkOverrides;
 pub use overrides::{DEFAULT, Overrides};
 pub use problem::{ConfigProblem, Problems, TextPosition};
+pub use role_hooks::{RoleHook, RoleHooks};

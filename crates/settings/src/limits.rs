@@ -189,6 +189,9 @@ pub const HOOK_URL_BYTES_MAX: usize = 2048;
 /// Patience with one attempt of a hook.
 pub const HOOK_TIMEOUT: Bound<Duration> =
     Bound { min: Duration::from_millis(100), max: Duration::from_secs(600), default: Duration::from_secs(10) };
+/// Patience with a command around a change of role: a fence takes seconds, and a node that turns itself off a minute.
+pub const ROLE_HOOK_TIMEOUT: Bound<Duration> =
+    Bound { min: Duration::from_millis(100), max: Duration::from_secs(600), default: Duration::from_secs(30) };
 /// Further attempts of a hook: with twenty it gives up after a quarter of an hour.
 pub const HOOK_RETRIES: Bound<u32> = Bound { min: 0, max: 20, default: 3 };
 /// How often `wait`, `sync --wait` and `status --watch` look again.

@@ -5,6 +5,7 @@ use crate::config::{ConfiguredNode, ConfiguredVolume, Tls, TopLevelKeys};
 use crate::group::{GroupMembers, Layout, LiveSettings, RpoThresholds};
 use crate::keys::{KeyRow, Keyed, Takes};
 use crate::link::{ConfiguredLink, LinkSettings};
+use crate::role_hooks::RoleHooks;
 
 /// A table of the file.
 pub struct KeyTable {
@@ -22,7 +23,14 @@ pub fn tables() -> [KeyTable; 7] {
         KeyTable { name: "nodes.NAME", rows: rows::<ConfiguredNode>() },
         KeyTable {
             name: "groups.NAME",
-            rows: [rows::<GroupMembers>(), rows::<LiveSettings>(), rows::<Layout>(), rows::<RpoThresholds>()].concat(),
+            rows: [
+                rows::<GroupMembers>(),
+                rows::<LiveSettings>(),
+                rows::<Layout>(),
+                rows::<RpoThresholds>(),
+                rows::<RoleHooks>(),
+            ]
+            .concat(),
         },
         KeyTable { name: "groups.NAME.volumes.NAME", rows: rows::<ConfiguredVolume>() },
         // A list of tables: each has its own line in two brackets.

@@ -37,6 +37,10 @@ pub struct GroupView {
     /// `primary`
     #[serde(default)]
     pub demoting: bool,
+    /// on a secondary: true: it was the primary, was demoted when its peer had everything, and has followed nobody since. `null` from an
+    /// older daemon
+    #[serde(default)]
+    pub handed_over: Option<bool>,
     /// of the group's history here: number and tag; empty from an older daemon
     #[serde(default)]
     pub generation: String,

@@ -59,6 +59,8 @@ desk_refusals! {
     ClientsAttached = "clients-attached", Later, "clients are attached: they end, or `demote --close-clients` cuts them off";
     PromotionUnderWay = "promotion-under-way", Later, "a promotion of the group waits for a disk or for space; the answer names its operation";
     ChangeUnderWay = "change-under-way", Later, "another change of settings is under way";
+    HookFailed = "hook-failed", Later, "a command that the configuration has before this change of role failed or took too long, so nothing was \
+        done; `--skip-hooks` leaves it out";
     StateDiskSilent = "state-disk-silent", Later, "the state disk has not answered for 10 s, so nothing was done";
     TermNotRecorded = "term-not-recorded", Never, "the state disk takes no change, so the node was not promoted";
     NotDoneYet = "not-done-yet", Later, "the answer takes too long; the operation goes on in the daemon, and can be waited for";

@@ -52,11 +52,17 @@ pub enum ApiRequest {
         group: String,
         #[serde(default, skip_serializing_if = "is_false")]
         close_clients: bool,
+        /// No command of the configuration is run before or after it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        skip_hooks: bool,
     },
     Promote {
         group: String,
         #[serde(default)]
         force: bool,
+        /// The same.
+        #[serde(default, skip_serializing_if = "is_false")]
+        skip_hooks: bool,
     },
     /// Give a mark up; so far the rollback point is the only one.
     DropMark { group: String, name: String },
@@ -137,13 +143,16 @@ mod tests {
                 r#"{"request":"set","group":"db","settings":{"mode":"sync"}}"#,
             ),
             (
-                ApiRequest::Promote { group: group(), force: false },
+                ApiRequest::Promote { group: group(), force: false, skip_hooks: false },
                 r#"{"request":"promote","group":"db","force":false}"#,
             ),
-            (ApiRequest::Demote { group: group(), close_clients: false }, r#"{"request":"demote","group":"db"}"#),
             (
-                ApiRequest::Demote { group: group(), close_clients: true },
-                r#"{"request":"demote","group":"db","close_clients":true}"#,
+                ApiRequest::Demote { group: group(), close_clients: false, skip_hooks: false },
+                r#"{"request":"demote","group":"db"}"#,
+            ),
+            (
+                ApiRequest::Demote { group: group(), close_clients: true, skip_hooks: true },
+                r#"{"request":"demote","group":"db","close_clients":true,"skip_hooks":true}"#,
             ),
             (ApiRequest::Counters, r#"{"request":"counters"}"#),
             (ApiRequest::ConnectPreview { group: group() }, r#"{"request":"connect-preview","group":"db"}"#),

@@ -15,7 +15,6 @@ use super::role_target::RoleTarget;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, NodeView, OperationState, RefusalView, Reply, Role};
 use crate::args::DemoteArgs;
-use crate::args::reach::ReachAny;
 use crate::outcome::{CommandFailure, CommandOutcome, print, warn};
 
 /// How often it is looked whether somebody asks to wait no more.
@@ -43,7 +42,7 @@ fn demote(args: &DemoteArgs, name: &str, interrupt: &mut Option<Interrupt>) -> R
     let target = RoleTarget::of(&group);
     if !(target.is_up() && is_to_stop(args, &group)?) {
         // Once a target was stopped nothing else listens to Ctrl-C.
-        let Some(heard) = interrupt.as_ref() else { return order(&args.reach, name, args.close_clients) };
+        let Some(heard) = interrupt.as_ref() else { return order(args, name) };
         return order_heard(args, name, heard)?.ok_or_else(|| interrupted(name, ""));
     }
     // From here on Ctrl-C is a failure like any other: it would leave the target down on a node that is primary.
@@ -135,17 +134,18 @@ fn is_of_another_node(args: &DemoteArgs, status: &NodeView) -> bool {
     own.map_or(args.reach.on.is_some(), |own| own.as_str() != status.node)
 }
 
-fn order(whom: &ReachAny, group: &str, close_clients: bool) -> Result<Reply, CommandFailure> {
-    let request = ApiRequest::Demote { group: group.to_owned(), close_clients };
-    reach::order_watched(whom, group, request, WaitingFor::Demotion)
+fn order(args: &DemoteArgs, group: &str) -> Result<Reply, CommandFailure> {
+    let &DemoteArgs { close_clients, skip_hooks, .. } = args;
+    let request = ApiRequest::Demote { group: group.to_owned(), close_clients, skip_hooks };
+    reach::order_watched(&args.reach, group, request, WaitingFor::Demotion)
 }
 
 /// The daemon's answer; `None`: somebody asked to wait no more. The daemon carries the order out all the same.
 fn order_heard(args: &DemoteArgs, name: &str, interrupt: &Interrupt) -> Result<Option<Reply>, CommandFailure> {
     let (tell, told) = channel();
-    let (whom, group, close_clients) = (args.reach.clone(), name.to_owned(), args.close_clients);
-    if Builder::new().spawn(move || _ = tell.send(order(&whom, &group, close_clients))).is_err() {
-        return order(&args.reach, name, args.close_clients).map(Some);
+    let (beside, group) = (args.clone(), name.to_owned());
+    if Builder::new().spawn(move || _ = tell.send(order(&beside, &group))).is_err() {
+        return order(args, name).map(Some);
     }
     loop {
         match told.recv_timeout(INTERRUPT_LOOK) {

@@ -3,6 +3,7 @@
 mod roles;
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,6 +68,7 @@ pub(super) struct Desk {
     events: Rc<EventKeeper>,
     looks: Mutex<GroupLooks>,
     control: DriverControl,
+    look_at_peer: PeerLook,
     /// With certificates.
     renewal: Option<Renewal>,
     watch: StateWatch,
@@ -74,6 +76,10 @@ pub(super) struct Desk {
     /// Why groups were not taken up, by their names.
     refused: BTreeMap<String, String>,
 }
+
+/// Asks a peer's daemon, by its node's name, what only looks there. The answer, or why there is none, soon.
+pub(super) type PeerLook = Box<dyn Fn(String, ApiRequest) -> PeerWord>;
+pub(super) type PeerWord = Pin<Box<dyn Future<Output = Result<Reply, String>>>>;
 
 /// By group.
 type ShownChanges = BTreeMap<String, RoleChange>;
@@ -92,7 +98,7 @@ impl Desk {
         node: NodeName,
         (overrides, link_overrides): (GroupOverrides, LinkOverrides),
         (recorder, events): (Rc<MinuteRecorder>, Rc<EventKeeper>),
-        control: DriverControl,
+        (control, look_at_peer): (DriverControl, PeerLook),
         (renewal, refused): (Option<Renewal>, BTreeMap<String, String>),
     ) -> Desk {
         let (overrides, link_overrides) = (Mutex::new(overrides), Mutex::new(link_overrides));
@@ -118,6 +124,7 @@ impl Desk {
             events,
             looks,
             control,
+            look_at_peer,
             renewal,
             refused,
         }
@@ -295,8 +302,10 @@ impl Desk {
             ApiRequest::Logging { group } => self.command(&group, Command::Logging).await,
             ApiRequest::Sync { group, full: true } => self.sync_fully(&group).await,
             ApiRequest::Sync { group, full: false } => self.command(&group, Command::Sync { full: false }).await,
-            ApiRequest::Demote { group, close_clients } => self.demote(&group, close_clients).await,
-            ApiRequest::Promote { group, force } => self.promote(&group, force).await,
+            ApiRequest::Demote { group, close_clients, skip_hooks } => {
+                self.demote(&group, close_clients, skip_hooks).await
+            }
+            ApiRequest::Promote { group, force, skip_hooks } => self.promote(&group, force, skip_hooks).await,
             ApiRequest::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
             ApiRequest::Set { group, settings } => self.set(&group, settings).await,
             ApiRequest::SetLink { settings } => self.set_link(settings).await,

@@ -52,7 +52,7 @@ pub(super) struct Demotions {
 }
 
 /// The turn of whoever writes records of a group. A write has it until the disk has answered, whoever waits for that.
-pub(super) struct RecordTurn(OwnedMutexGuard<()>);
+pub(super) struct RecordTurn(#[expect(dead_code, reason = "held, never read")] OwnedMutexGuard<()>);
 
 /// A demotion of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,13 +4,13 @@
 //! that failed. All of them go into one bounded queue; a thread of its own numbers and writes them and hands them to the queues of
 //! [`hooks`], each of which has a thread too. So neither the data thread nor the control thread waits for a disk or for a hook.
 
-mod attempt;
+pub(super) mod attempt;
 pub(super) mod commands;
 mod hooks;
 pub(super) mod looks;
 pub(super) mod notices;
-mod program;
-mod queue;
+pub(super) mod program;
+pub(super) mod queue;
 mod webhook;
 
 use std::sync::Arc;
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_command_is_recorded_also_where_the_daemon_ends_or_breaks_down_first() {
         let events = EventSender::new();
-        let order = ApiRequest::Demote { group: "db".to_owned(), close_clients: false };
+        let order = ApiRequest::Demote { group: "db".to_owned(), close_clients: false, skip_hooks: false };
         let under_way = |node| {
             let command = CommandText::of(&order);
             CommandUnderWay::new(&events, command, CommandSource::default(), node, Instant::now())

@@ -165,13 +165,16 @@ fn done_on(node: &str, reply: Reply) -> Reply {
 
 /// An order as it is typed.
 fn typed(order: &ApiRequest) -> String {
+    let flag = |is_set: bool, word: &'static str| if is_set { word } else { "" };
     let words = match order {
         ApiRequest::Logging { group } => format!("logging {group}"),
-        ApiRequest::Sync { group, full } => format!("sync {group}{}", if *full { " --full" } else { "" }),
-        ApiRequest::Demote { group, close_clients } => {
-            format!("demote {group}{}", if *close_clients { " --close-clients" } else { "" })
+        ApiRequest::Sync { group, full } => format!("sync {group}{}", flag(*full, " --full")),
+        ApiRequest::Demote { group, close_clients, skip_hooks } => {
+            format!("demote {group}{}{}", flag(*close_clients, " --close-clients"), flag(*skip_hooks, " --skip-hooks"))
         }
-        ApiRequest::Promote { group, force } => format!("promote {group}{}", if *force { " --force" } else { "" }),
+        ApiRequest::Promote { group, force, skip_hooks } => {
+            format!("promote {group}{}{}", flag(*force, " --force"), flag(*skip_hooks, " --skip-hooks"))
+        }
         ApiRequest::DropMark { group, name } => format!("mark drop {group} {name}"),
         ApiRequest::Set { group, settings } => {
             settings.iter().fold(format!("set {group}"), |text, (key, value)| text + &format!(" '{key}={value}'"))

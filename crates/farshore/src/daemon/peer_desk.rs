@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(of_beta(&look, status("beta")), Ok(status("beta")));
         let why = of_beta(&look, status("alpha")).expect_err("it is not alpha");
         assert!(why.starts_with("it answered as node \"alpha\""), "{why}");
-        let order = ApiRequest::Demote { group: "db".into(), close_clients: false };
+        let order = ApiRequest::Demote { group: "db".into(), close_clients: false, skip_hooks: false };
         for (request, reply) in [(&look, Reply::ok("done")), (&look, page("beta", &[])), (&order, status("beta"))] {
             let why = of_beta(request, reply).expect_err("another kind");
             assert!(why.contains("which was not asked for"), "{why}");

@@ -104,6 +104,7 @@ fn group_status(
         starting: now.starting,
         promoting: false,
         demoting: false,
+        handed_over: Some(now.role == Role::Secondary && now.identity.handed_over),
         generation: now.identity.generation.to_string(),
         term: String::new(),
         mode: now.mode.map_or(UNKNOWN, Mode::word).to_owned(),
@@ -114,17 +115,7 @@ fn group_status(
             .filter(|_| waits_for_word(now))
             .or_else(|| reason(now, snapshot.link_for).map(|reason| with_names(group, &reason))),
         volumes: volumes(node, group, snapshot),
-        queue: api::QueueView {
-            bytes: now.queue.bytes,
-            items: now.queue.items,
-            bytes_hwm: now.queue.bytes_hwm,
-            items_hwm: now.queue.items_hwm,
-            limit_bytes: now.settings.queue_bytes,
-            limit_items: now.settings.queue_items,
-            blocked_ms: milliseconds(now.queue.blocked),
-            waiting_writers: now.queue.blocked_writers,
-            held_up_ms: now.queue.holds_writers_up.then(|| milliseconds(now.queue.held_up)),
-        },
+        queue: queue(now),
         memory_bytes: now.memory_bytes,
         journal: (now.role == Role::Secondary)
             .then_some(api::JournalStatus { bytes: now.unapplied_bytes, limit_bytes: group.layout.journal_bytes }),
@@ -153,6 +144,20 @@ fn group_status(
             error_seconds: group.rpo.error.map(|lag| lag.as_secs_f64()),
         }),
         warnings: warnings(node, group, (snapshot, &effective), question.filter(|_| !waits_for_word(now))),
+    }
+}
+
+fn queue(now: &figures::GroupStatus) -> api::QueueView {
+    api::QueueView {
+        bytes: now.queue.bytes,
+        items: now.queue.items,
+        bytes_hwm: now.queue.bytes_hwm,
+        items_hwm: now.queue.items_hwm,
+        limit_bytes: now.settings.queue_bytes,
+        limit_items: now.settings.queue_items,
+        blocked_ms: milliseconds(now.queue.blocked),
+        waiting_writers: now.queue.blocked_writers,
+        held_up_ms: now.queue.holds_writers_up.then(|| milliseconds(now.queue.held_up)),
     }
 }
 

@@ -234,7 +234,7 @@ mod tests {
         let (secondary, logging) = (("role", json!("secondary")), ("state", json!("logging")));
         let closed = ("protection", json!("none"));
         assert_eq!(shown(&[secondary.clone(), logging.clone(), closed.clone()]), ending, "it is being recorded");
-        assert_eq!(shown(&[closed.clone()]), ending, "what is queued is sent");
+        assert_eq!(shown(std::slice::from_ref(&closed)), ending, "what is queued is sent");
         assert_eq!(shown(&[logging, closed]), ending, "there is no link");
         assert_eq!(shown(&[]), ("serving", "primary".to_owned(), false), "clients are waited for");
         assert_eq!(shown(&[secondary, ("state", json!("failed"))]).0, "halted");

@@ -13,6 +13,7 @@ use super::clients::{key_of, text_of};
 use super::hooks::{ConfiguredHook, HookUrl};
 use super::{Config, ConfiguredGroup, ConfiguredNode, ListenAddress, is_loopback};
 use crate::names::GroupName;
+use crate::role_hooks::{RoleHook, wrong_command};
 use crate::sheet::Sheet;
 use crate::{limits, suggest};
 use units::exact::{duration_text, show_size, size_text};
@@ -311,6 +312,9 @@ fn check_group(group: &ConfiguredGroup, sheet: &mut Sheet<'_>) {
             ),
         );
     }
+    for hook in RoleHook::ALL {
+        check_command(hook.as_str(), group.hooks.command(hook), &format!("{path}.hooks"), sheet);
+    }
     if group.layout.journal_bytes < limits::JOURNAL_WINDOWS_MIN * group.layout.window_bytes {
         let key = if sheet.has(&format!("{path}.journal")) { "journal" } else { "window" };
         sheet.at_path(
@@ -439,6 +443,14 @@ fn check_hooks(config: &Config, sheet: &mut Sheet<'_>) {
     }
 }
 
+/// A command in the table `path`.
+fn check_command(key: &str, command: &[String], path: &str, sheet: &mut Sheet<'_>) {
+    for (word, why) in wrong_command(command) {
+        let word = word.map(|word| format!(".{word}")).unwrap_or_default();
+        sheet.at_path(&format!("{path}.{key}{word}"), format!("{key}: {why}"));
+    }
+}
+
 /// One of `command` and `url`, and what goes with it.
 fn check_purpose(hook: &ConfiguredHook, path: &str, sheet: &mut Sheet<'_>) {
     let [command, url] = ["command", "url"].map(|key| sheet.has(&format!("{path}.{key}")));
@@ -451,17 +463,7 @@ fn check_purpose(hook: &ConfiguredHook, path: &str, sheet: &mut Sheet<'_>) {
         let message = "the hook does nothing; add command = [\"/path/to/program\"] or url = \"https://HOST/PATH\"";
         sheet.at_path(path, message);
     }
-    if let Some(program) = hook.command.first()
-        && !program.starts_with('/')
-    {
-        let message =
-            format!("command: {program:?} is no whole path, and no search path is used; write it from \"/\" on");
-        sheet.at_path(&format!("{path}.command.0"), message);
-    }
-    if hook.command.len() > limits::HOOK_WORDS_MAX {
-        let message = format!("command: it has more than {} words; put them into a script", limits::HOOK_WORDS_MAX);
-        sheet.at_path(&format!("{path}.command"), message);
-    }
+    check_command("command", &hook.command, path, sheet);
     if hook.ca.is_some() && !hook.url.as_ref().is_some_and(HookUrl::is_encrypted) {
         let message =
             "ca: authorities count for an address that begins with https:// alone; remove the line or correct url";

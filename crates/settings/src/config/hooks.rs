@@ -8,6 +8,7 @@ use crate::forms::{ValueForm, count, duration, list, maybe, path};
 use crate::keys::{Takes, keyed};
 use crate::limits;
 use crate::names::{GroupName, HookName};
+use crate::role_hooks::command;
 
 /// Which events a hook gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,10 +47,7 @@ keyed! {
             choice "[\"db\"]", "only of these; default: all groups, the node and its links",
             "events of these groups alone; without the key also those of the node and of its links";
         /// The program and its arguments; empty with a `url`.
-        "command" => command: Vec<String> = list(
-                format!("a path and its arguments, at most {} words", limits::HOOK_WORDS_MAX),
-                ValueForm::new("path", "words", String::new(), |text, _| word_of_command(text), String::clone),
-            ).by_default("none");
+        "command" => command: Vec<String> = command();
             choice "[\"/usr/local/bin/page\", \"--short\"]", "a program that gets each event as JSON on its standard input",
             "a program by its whole path, and its arguments; no shell reads them. It gets [the event](events.md#a-command) as JSON on its standard input. Either this or `url`";
         "url" => url: Option<HookUrl> = maybe(url()).by_default("none");
@@ -116,13 +114,6 @@ fn starts_hooks(kind: EventKind) -> Result<EventKind, String> {
     let why =
         || format!("{word:?} tells of a hook and never starts one, or a hook would be called for its own failure");
     kind.starts_hooks().then_some(kind).ok_or_else(why)
-}
-
-fn word_of_command(text: &str) -> Result<String, String> {
-    match text {
-        _ if text.contains('\0') => Err("a word contains a zero byte, which no program can be given".to_owned()),
-        _ => Ok(text.to_owned()),
-    }
 }
 
 fn url() -> ValueForm<HookUrl> {

@@ -120,6 +120,7 @@ fn check(config: &Config, name: &NodeName, devices: DeviceProblems, silent: &Sil
     check_devices(config, name, (devices, silent), &mut problems);
     if devices == DeviceProblems::All {
         problems.extend(config.check_hooks());
+        problems.extend(config.check_role_hooks(name));
     }
     problems
 }

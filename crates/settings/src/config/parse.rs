@@ -19,6 +19,7 @@ use crate::limits;
 use crate::link::{ConfiguredLink, LinkSettings};
 use crate::names::{GroupName, NodeName, VolumeName};
 use crate::problem::Problems;
+use crate::role_hooks::RoleHooks;
 use crate::sheet::{Sheet, SheetSection};
 
 impl Config {
@@ -197,17 +198,24 @@ fn read_group<'t>(
     name: GroupName,
     around: Around<'_>,
 ) -> ConfiguredGroup {
-    let beside =
-        [vec!["volumes"], keys::known::<LiveSettings>(), keys::known::<Layout>(), keys::known::<RpoThresholds>()]
-            .concat();
+    let beside = [
+        vec!["volumes"],
+        keys::known::<LiveSettings>(),
+        keys::known::<Layout>(),
+        keys::known::<RpoThresholds>(),
+        keys::known::<RoleHooks>(),
+    ]
+    .concat();
     let GroupMembers { primary, secondary } = read_table(sheet, section, GroupMembers::default(), &beside, around);
     let (mut settings, mut layout, mut rpo) = (LiveSettings::default(), Layout::default(), RpoThresholds::default());
+    let mut hooks = RoleHooks::default();
     keys::read(sheet, section, &mut settings, around);
     keys::read(sheet, section, &mut layout, around);
     keys::read(sheet, section, &mut rpo, around);
+    keys::read(sheet, section, &mut hooks, around);
     let known: Vec<&NodeName> = [&primary, &secondary].into_iter().filter(|member| !member.is_missing()).collect();
     let volumes = read_volumes(sheet, section, Around { members: &known, ..around });
-    ConfiguredGroup { name, primary, secondary, settings, layout, rpo, volumes }
+    ConfiguredGroup { name, primary, secondary, settings, layout, rpo, hooks, volumes }
 }
 
 fn read_volumes<'t>(sheet: &mut Sheet<'t>, group: &SheetSection<'t>, around: Around<'_>) -> Vec<ConfiguredVolume> {

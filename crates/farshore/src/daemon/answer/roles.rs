@@ -1,38 +1,98 @@
 //! Changes of a group's role: one of a group at a time, in the order that survives the daemon's end at each point.
 
 use engine::identity::Role;
+use engine::state::State;
+use engine::status::GroupStatus;
 use engine::{BOTH_PRIMARY, Command, Generation, RefusalCode};
 use host::driver::{Gone, entropy};
+use host::frontend::ClientInfo;
+use settings::{ConfiguredGroup, NodeName, RoleHook};
 use tokio::time::sleep;
 
 use super::{Desk, reply};
-use crate::api::Reply;
 use crate::api::refusals::DeskRefusal;
+use crate::api::{ApiRequest, NodeView, Reply};
 use crate::daemon::demotions::RecordTurn;
 use crate::daemon::role_changes::RoleChange;
+use crate::daemon::role_hooks::{self, Candidate, RoleHookRun};
 use crate::daemon::{attached, view};
+
+/// The commands around one change of role.
+struct RoleHookCalls<'a> {
+    desk: &'a Desk,
+    group: &'a ConfiguredGroup,
+    is_forced: bool,
+    skip_hooks: bool,
+}
+
+impl RoleHookCalls<'_> {
+    fn has(&self, which: RoleHook) -> bool {
+        !self.skip_hooks && !self.group.hooks.command(which).is_empty()
+    }
+
+    /// # Errors
+    /// The answer to whoever asked for the change: it is not made.
+    async fn before(&self, which: RoleHook) -> Result<(), Reply> {
+        let verb = if which == RoleHook::BeforePromote { "promoted" } else { "demoted" };
+        let (name, node) = (self.group.name.as_str(), self.desk.node.as_str());
+        self.run(which, None).await.map_err(|why| role_hooks::refusal(name, verb, node, &why))
+    }
+
+    /// Of a change that was made just now; a failure is one more warning.
+    async fn after(&self, which: RoleHook, reply: &mut Reply) {
+        let Reply::Ok { message, warnings, unchanged: false, .. } = reply else { return };
+        if let Err(why) = self.run(which, Some(message.as_str())).await {
+            warnings.push(format!("{why}; what it said is in the log of node {}", self.desk.node));
+        }
+    }
+
+    async fn run(&self, which: RoleHook, text: Option<&str>) -> Result<(), String> {
+        if !self.has(which) {
+            return Ok(());
+        }
+        let desk = self.desk;
+        let run = RoleHookRun {
+            hooks: &self.group.hooks,
+            which,
+            config_file: desk.config.file.clone(),
+            node: desk.node.as_str(),
+            peer: self.group.peer_of(&desk.node).map(NodeName::as_str).unwrap_or_default(),
+            group: self.group.name.as_str(),
+            is_forced: self.is_forced,
+            text,
+            events: desk.events.sender(),
+        };
+        run.run().await
+    }
+}
 
 impl Desk {
     /// One change of role of a group at a time: a term might begin on a node that another promotion has just made primary, or none where a
     /// demotion ends meanwhile. Before the node becomes primary its term is another one: what was asked in an earlier one must not reach this
-    /// content.
-    pub(super) async fn promote(&self, name: &str, force: bool) -> Result<Reply, Gone> {
-        let id = match self.find_taken_up(name) {
-            Ok((id, _)) => id,
+    /// content. A command before the promotion comes last of what may have it refused here: a fence is not run for nothing.
+    pub(super) async fn promote(&self, name: &str, force: bool, skip_hooks: bool) -> Result<Reply, Gone> {
+        let (id, group) = match self.find_taken_up(name) {
+            Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
-        let _alone = match self.role_changes.begin(name, RoleChange::Promotion, self.node.as_str()) {
+        let alone = match self.role_changes.begin(name, RoleChange::Promotion, self.node.as_str()) {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
         };
         let now = self.status_of(id).await?;
-        if now.as_ref().is_none_or(view::is_starting) {
+        let Some(now) = now.filter(|now| !view::is_starting(now)) else {
             // Its role is not known yet.
             let message = format!("{name}: the group is starting; try again in a moment");
             return Ok(Reply::refused(RefusalCode::GroupStarting, message));
-        }
+        };
+        let hooks = RoleHookCalls { desk: self, group, is_forced: force, skip_hooks };
         let mut unrecorded = None;
-        if now.is_some_and(|status| status.role == Role::Secondary) {
+        if now.role == Role::Secondary {
+            if hooks.has(RoleHook::BeforePromote)
+                && let Some(refusal) = self.no_promotion(group, &now, force).await?
+            {
+                return Ok(refusal);
+            }
             unrecorded = match self.terms.begin(name).await {
                 Ok(unrecorded) => unrecorded,
                 Err(why) => {
@@ -40,21 +100,57 @@ impl Desk {
                     return Ok(Reply::failed(DeskRefusal::TermNotRecorded, message));
                 }
             };
+            if let Err(refusal) = hooks.before(RoleHook::BeforePromote).await {
+                return Ok(refusal);
+            }
         }
         let mut reply = self.command(name, Command::Promote { force, entropy: entropy() }).await?;
+        // It is on record, or was refused; or its group has failed.
+        alone.is_shown(false);
         if let Reply::Ok { message, warnings, unchanged, .. } = &mut reply {
             // Whoever types it again may not have heard the first warning.
             let again = (*unchanged && message.contains(BOTH_PRIMARY)).then(|| BOTH_PRIMARY.to_owned());
             warnings.extend(unrecorded.into_iter().chain(again));
         }
+        hooks.after(RoleHook::AfterPromote, &mut reply).await;
         Ok(reply)
+    }
+
+    /// Whether a secondary would be promoted, before a command is run for that: the refusal, or `None`. Whether a peer handed over what stands
+    /// here only its own daemon tells; one that does not answer speaks against nothing.
+    async fn no_promotion(
+        &self,
+        group: &ConfiguredGroup,
+        now: &GroupStatus,
+        force: bool,
+    ) -> Result<Option<Reply>, Gone> {
+        let mut refused = Candidate::of(now).no_promotion(force);
+        if refused.is_none() && !force && !now.starting {
+            let request = ApiRequest::Status { group: Some(group.name.to_string()) };
+            let peer = group.peer_of(&self.node).map(NodeName::as_str).unwrap_or_default();
+            let theirs = (self.look_at_peer)(peer.to_owned(), request).await;
+            let ours = self.status(Some(group.name.as_str())).await?;
+            refused = match (&ours, &theirs) {
+                (Reply::Status(ours), Ok(Reply::Status(theirs))) => {
+                    let of_group = |status: &NodeView| {
+                        status.groups.iter().find(|shown| shown.name == group.name.as_str()).cloned()
+                    };
+                    of_group(ours)
+                        .zip(of_group(theirs))
+                        .and_then(|(ours, theirs)| role_hooks::no_handover(&ours, &theirs))
+                }
+                _ => None,
+            };
+        }
+        Ok(refused
+            .map(|(code, why)| Reply::refused(code, format!("{}: {}", group.name, view::with_names(group, &why)))))
     }
 
     /// Who asks again, and may not have heard the first answer, is warned of the same: that not everything is known to have arrived decides
     /// about the peer.
-    pub(super) async fn demote(&self, name: &str, close_clients: bool) -> Result<Reply, Gone> {
-        let id = match self.find_taken_up(name) {
-            Ok((id, _)) => id,
+    pub(super) async fn demote(&self, name: &str, close_clients: bool, skip_hooks: bool) -> Result<Reply, Gone> {
+        let (id, group) = match self.find_taken_up(name) {
+            Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
         let alone = match self.role_changes.begin(name, RoleChange::Demotion, self.node.as_str()) {
@@ -62,6 +158,13 @@ impl Desk {
             Err(refusal) => return Ok(refusal),
         };
         let before = self.status_of(id).await?.filter(|status| status.role == Role::Primary);
+        let hooks = RoleHookCalls { desk: self, group, is_forced: close_clients, skip_hooks };
+        if let Some(now) = &before
+            && hooks.has(RoleHook::BeforeDemote)
+            && let Some(refusal) = self.no_demotion(name, now, close_clients).await?
+        {
+            return Ok(refusal);
+        }
         let before = before.map(|status| status.identity.generation);
         let turn = match before {
             Some(generation) => match self.record_begin(name, generation).await {
@@ -70,6 +173,11 @@ impl Desk {
             },
             None => None,
         };
+        if before.is_some()
+            && let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await
+        {
+            return Ok(refusal);
+        }
         alone.is_shown(turn.is_some());
         let mut reply = match close_clients {
             true => self.demote_anyway(name).await?,
@@ -88,7 +196,39 @@ impl Desk {
                 warnings.extend(unrecorded);
             }
         }
+        hooks.after(RoleHook::AfterDemote, &mut reply).await;
         Ok(reply)
+    }
+
+    /// Whether a primary would be demoted, before a command is run for that: the refusal, or `None`.
+    async fn no_demotion(&self, name: &str, now: &GroupStatus, close_clients: bool) -> Result<Option<Reply>, Gone> {
+        if let State::Failed(broken) = now.state {
+            let message = format!("{name}: the group has failed: {}", broken.words());
+            return Ok(Some(Reply::refused(RefusalCode::GroupFailed, message)));
+        }
+        if now.starting {
+            let message = format!("{name}: the group is starting; try again in a moment");
+            return Ok(Some(Reply::refused(RefusalCode::GroupStarting, message)));
+        }
+        for look in 0..=attached::LOOKS {
+            let clients = self.clients_of(name).await?;
+            if close_clients || clients.is_empty() {
+                break;
+            }
+            if look == attached::LOOKS {
+                return Ok(Some(attached::refusal(name, &clients)));
+            }
+            // Those that have just said goodbye are as good as gone.
+            sleep(attached::LOOK_AGAIN_AFTER).await;
+        }
+        Ok(None)
+    }
+
+    /// Who is attached to a group's exports.
+    async fn clients_of(&self, name: &str) -> Result<Vec<ClientInfo>, Gone> {
+        let mut clients = self.control.snapshot().await?.clients;
+        clients.retain(|client| client.export.split_once('/').is_some_and(|(group, _)| group == name));
+        Ok(clients)
     }
 
     /// The record that warns where the daemon ends over the demotion.
@@ -144,8 +284,7 @@ impl Desk {
 
     /// Cuts clients off, and says whom.
     async fn demote_anyway(&self, name: &str) -> Result<Reply, Gone> {
-        let mut clients = self.control.snapshot().await?.clients;
-        clients.retain(|client| client.export.split_once('/').is_some_and(|(group, _)| group == name));
+        let mut clients = self.clients_of(name).await?;
         let mut reply = self.command(name, Command::Demote).await?;
         if matches!(reply, Reply::Error { .. }) {
             // Refused at once it has cut nobody off, failed while it drained it has.

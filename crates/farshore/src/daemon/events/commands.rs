@@ -20,6 +20,7 @@ use crate::events::{NewEvent, cut};
 const ENVIRONMENT_BYTES_MAX: u64 = 256 << 10;
 /// Most of the list of users.
 const USERS_BYTES_MAX: u64 = 4 << 20;
+const SKIP_HOOKS: &str = "--skip-hooks";
 /// Warnings of an answer that its event keeps.
 const WARNINGS_MAX: usize = 4;
 /// Looks at once. Each has a thread, which it keeps while a disk hangs: the daemon's other files are read and written by the rest of them.
@@ -41,15 +42,21 @@ impl CommandText {
     /// `None`: the request only looks.
     pub fn of(request: &ApiRequest) -> Option<CommandText> {
         let flag = |is_set: bool, word: &str| if is_set { word.to_owned() } else { String::new() };
+        let flags = |all: [(bool, &str); 2]| {
+            all.iter().filter(|(is_set, _)| *is_set).map(|(_, word)| *word).collect::<Vec<_>>().join(" ")
+        };
         let (command, group, arguments) = match request {
             ApiRequest::Logging { group } => ("logging", Some(group), String::new()),
             ApiRequest::Sync { group, full } => ("sync", Some(group), flag(*full, "--full")),
             ApiRequest::Set { group, settings } => ("set", Some(group), words(settings)),
             ApiRequest::SetLink { settings } => ("link set", None, words(settings)),
-            ApiRequest::Demote { group, close_clients } => {
-                ("demote", Some(group), flag(*close_clients, "--close-clients"))
+            ApiRequest::Demote { group, close_clients, skip_hooks } => {
+                let flags = flags([(*close_clients, "--close-clients"), (*skip_hooks, SKIP_HOOKS)]);
+                ("demote", Some(group), flags)
             }
-            ApiRequest::Promote { group, force } => ("promote", Some(group), flag(*force, "--force")),
+            ApiRequest::Promote { group, force, skip_hooks } => {
+                ("promote", Some(group), flags([(*force, "--force"), (*skip_hooks, SKIP_HOOKS)]))
+            }
             ApiRequest::DropMark { group, name } => ("mark drop", Some(group), name.clone()),
             // Whoever carries it tells of the order in it.
             ApiRequest::On { .. }
@@ -278,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_command_tells_what_by_whom_and_what_came_of_it() {
-        let request = ApiRequest::Promote { group: "db".to_owned(), force: true };
+        let request = ApiRequest::Promote { group: "db".to_owned(), force: true, skip_hooks: false };
         let text = CommandText::of(&request).expect("it changes something");
         let warned = Reply::done("db: primary", vec!["mind".to_owned()]);
         let record =
@@ -316,7 +323,7 @@ mod tests {
     /// After a restart of the daemon a repeated demotion had warned of nothing, and each refusal was `refused`.
     #[test]
     fn an_event_keeps_warnings_and_refusals_for_whoever_asks_later() {
-        let request = ApiRequest::Demote { group: "db".to_owned(), close_clients: false };
+        let request = ApiRequest::Demote { group: "db".to_owned(), close_clients: false, skip_hooks: false };
         let record = |reply: &Reply| {
             let command = CommandText::of(&request).expect("it changes something");
             command.event(&alice(), None, CommandEnd::of(reply), Duration::ZERO).numbered(1, "alpha")

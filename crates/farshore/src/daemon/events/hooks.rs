@@ -208,7 +208,7 @@ impl HookWorker {
     fn attempt(&mut self, event: &EventRecord) -> Result<(), AttemptFailure> {
         match &mut self.way {
             HookWay::Web(webhook) => webhook.post(event, self.config.timeout, &self.queue),
-            HookWay::Program => program::run(&self.config, &self.config_file, event, &self.queue),
+            HookWay::Program => program::of_event(&self.config, &self.config_file, event, &self.queue),
         }
     }
 

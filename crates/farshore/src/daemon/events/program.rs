@@ -1,4 +1,5 @@
-//! A hook's command: started in a group of its own, given the event, and ended when its time is up.
+//! A hook's command: started in a process group of its own, given what it is to know, and ended when its time is up. The one way in which
+//! the daemon runs programs of others: those that are told of events, and those around a change of role.
 
 use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -21,28 +22,50 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 const LOOK_FIRST: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(50);
 
-/// Runs the command once, and waits for its end or for the queue's: then the daemon ends.
+/// A program to be run, as it is given to the system.
+pub(in crate::daemon) struct ProgramRun<'a> {
+    /// The program by its whole path, and its arguments.
+    pub command: &'a [String],
+    /// How long it may take.
+    pub timeout: Duration,
+    /// What stands in its environment beside `PATH`, and nothing else does.
+    pub environment: Vec<(&'static str, String)>,
+    /// What it reads from its standard input; no more than a pipe holds.
+    pub input: &'a str,
+}
+
+/// Tells a hook of an event once, by its command.
 ///
 /// # Errors
-/// It may not be started as others could change it, or cannot be; it says no by its exit code, or takes too long: then its process group
-/// was killed.
-pub(super) fn run(
+/// As [`run`].
+pub(super) fn of_event(
     hook: &ConfiguredHook,
     config_file: &Path,
     event: &EventRecord,
     queue: &BoundedQueue<EventRecord>,
 ) -> Result<(), AttemptFailure> {
-    let program = hook.command.first().map(String::as_str).unwrap_or_default();
+    let environment = environment(hook, config_file, event);
+    let program = ProgramRun { command: &hook.command, timeout: hook.timeout, environment, input: &event.line() };
+    run(&program, |pause| queue.is_closed_within(pause))
+}
+
+/// Runs the program once, and waits for its end, or until nobody waits for that any more: `ends` is asked whether it is so within a time.
+///
+/// # Errors
+/// It may not be started as others could change it, or cannot be; it says no by its exit code, or takes too long: then its process group
+/// was killed. The same where it is not waited for.
+pub(in crate::daemon) fn run(run: &ProgramRun, ends: impl Fn(Duration) -> bool) -> Result<(), AttemptFailure> {
+    let program = run.command.first().map(String::as_str).unwrap_or_default();
     if let Some(why) = settings::wrong_program(Path::new(program)) {
         return Err(AttemptFailure::Failed(format!("it was not started: {why}")));
     }
-    let mut child = start(hook, config_file, event)
-        .map_err(|error| AttemptFailure::Failed(format!("{program} cannot be started: {error}")))?;
+    let mut child =
+        start(run).map_err(|error| AttemptFailure::Failed(format!("{program} cannot be started: {error}")))?;
     if let Some(mut input) = child.stdin.take() {
         // A pipe holds a whole event, so this does not wait. Whoever does not read it has its reasons.
-        let _ = input.write_all(event.line().as_bytes());
+        let _ = input.write_all(run.input.as_bytes());
     }
-    let deadline = Instant::now() + hook.timeout;
+    let deadline = Instant::now() + run.timeout;
     let mut pause = LOOK_FIRST;
     loop {
         match child.try_wait() {
@@ -54,10 +77,10 @@ pub(super) fn run(
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             end(&mut child);
-            let limit = duration_text(hook.timeout);
+            let limit = duration_text(run.timeout);
             return Err(AttemptFailure::Failed(format!("it did not end within {limit} and was killed")));
         }
-        if queue.is_closed_within(pause.min(left)) {
+        if ends(pause.min(left)) {
             end(&mut child);
             return Err(AttemptFailure::Ending);
         }
@@ -65,27 +88,32 @@ pub(super) fn run(
     }
 }
 
-fn start(hook: &ConfiguredHook, config_file: &Path, event: &EventRecord) -> std::io::Result<Child> {
-    let (program, arguments) = hook.command.split_first().expect("a checked hook without an address has a command");
+fn start(run: &ProgramRun) -> std::io::Result<Child> {
+    let (program, arguments) = run.command.split_first().expect("a checked hook without an address has a command");
     let mut command = Command::new(program);
     command.args(arguments).current_dir("/").process_group(0);
     // What it says to standard error goes where the daemon's log goes.
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::inherit());
-    command.env_clear().envs(environment(hook, config_file, event));
+    // No variable can hold a zero byte, and what a command was given for a group may have one.
+    let environment = run.environment.iter().map(|(name, value)| (name, value.replace('\0', "")));
+    command.env_clear().env("PATH", program_path()).envs(environment);
     // A daemon that is killed leaves no program behind that tells of the past.
     host::child::end_with_this_thread(&mut command);
     command.spawn()
 }
 
-/// What a command finds in its environment, and nothing else.
+/// Where programs that it calls are looked for.
+fn program_path() -> String {
+    std::env::var("PATH").unwrap_or_else(|_| PATH.to_owned())
+}
+
+/// What a command finds in its environment besides, and nothing else.
 fn environment(hook: &ConfiguredHook, config_file: &Path, event: &EventRecord) -> Vec<(&'static str, String)> {
     let unix_ms = i64::try_from(event.time_unix_ms).ok();
     let time = unix_ms.and_then(|ms| Timestamp::from_millisecond(ms).ok()).map(|time| time.to_string());
-    let config_file = std::path::absolute(config_file).unwrap_or_else(|_| config_file.to_owned());
     let all = [
-        ("PATH", std::env::var("PATH").ok().or_else(|| Some(PATH.to_owned()))),
         ("FARSHORE_HOOK", Some(hook.name.to_string())),
-        ("FARSHORE_CONFIG", Some(config_file.display().to_string())),
+        ("FARSHORE_CONFIG", Some(absolute_text(config_file))),
         ("FARSHORE_NODE", Some(event.node.clone())),
         ("FARSHORE_EVENT", Some(event.kind.clone())),
         ("FARSHORE_EVENT_NUMBER", Some(event.number.to_string())),
@@ -94,8 +122,12 @@ fn environment(hook: &ConfiguredHook, config_file: &Path, event: &EventRecord) -
         ("FARSHORE_PEER", event.peer.clone()),
         ("FARSHORE_TEXT", Some(event.text.clone())),
     ];
-    // No variable can hold a zero byte, and what a command was given for a group may have one.
-    all.into_iter().filter_map(|(name, value)| Some((name, value?.replace('\0', "")))).collect()
+    all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// A path for a program that begins in another directory.
+pub(in crate::daemon) fn absolute_text(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 
 /// Kills its whole group, and takes its end.
@@ -124,7 +156,7 @@ mod tests {
         let hook = ConfiguredHook { command, timeout, ..ConfiguredHook::default() };
         let event = NewEvent::at(5, EventKind::LinkLost, "it\0 ended").of_peer("be\0ta").of_group("d\0b");
         let event = event.numbered(7, "alpha");
-        run(&hook, Path::new("/f.toml"), &event, queue)
+        of_event(&hook, Path::new("/f.toml"), &event, queue)
     }
 
     #[test]
@@ -157,7 +189,7 @@ mod tests {
         let event = NewEvent::at(5, EventKind::LinkLost, "it ended").numbered(7, "alpha");
         let with_mode = |mode| {
             std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode)).expect("its mode");
-            run(&hook, Path::new("/f.toml"), &event, &BoundedQueue::new(1))
+            of_event(&hook, Path::new("/f.toml"), &event, &BoundedQueue::new(1))
         };
         assert_eq!((with_mode(0o755), ran.exists()), (Ok(()), true));
         std::fs::remove_file(&ran).expect("it ran");

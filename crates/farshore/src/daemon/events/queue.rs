@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Whoever puts something in never waits.
-pub(super) struct BoundedQueue<T> {
+pub(in crate::daemon) struct BoundedQueue<T> {
     most: usize,
     inner: Mutex<QueueInner<T>>,
     changed: Condvar,

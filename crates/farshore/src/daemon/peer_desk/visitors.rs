@@ -1,6 +1,7 @@
 //! Answering the daemons of peers: what they may ask is a list here, and nothing else is done for them.
 //!
-//! A peer's request goes to this node's own desk, which knows of no other node: what was carried here is never carried on.
+//! A peer's request goes to this node's own desk, which has no way to order anything from another node: what was carried here is never
+//! carried on.
 
 use std::rc::Rc;
 use std::time::Duration;

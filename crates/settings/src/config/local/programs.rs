@@ -9,7 +9,9 @@ use std::path::Path;
 use host::trusted_file::{not_ours, wrong_directory};
 
 use crate::config::Config;
+use crate::names::NodeName;
 use crate::problem::ConfigProblem;
+use crate::role_hooks::RoleHook;
 
 /// Bits of a mode that let others write.
 const OTHERS_WRITE: u32 = 0o022;
@@ -32,6 +34,21 @@ impl Config {
                 let message =
                     format!("ca: {} cannot be read: {error}; name a file of authorities in PEM form", ca.display());
                 problems.push(self.problem(&format!("hook.{at}.ca"), message));
+            }
+        }
+        problems
+    }
+
+    /// The same of the commands around changes of a role of this node. A daemon that starts with a wrong one refuses the change instead.
+    pub fn check_role_hooks(&self, node: &NodeName) -> Vec<ConfigProblem> {
+        let mut problems = Vec::new();
+        for (_, group) in self.groups_of(node) {
+            for hook in RoleHook::ALL {
+                let program = group.hooks.command(hook).first();
+                if let Some(why) = program.and_then(|program| wrong_program(Path::new(program))) {
+                    let (path, key) = (format!("groups.{}.hooks.{}.0", group.name, hook.as_str()), hook.as_str());
+                    problems.push(self.problem(&path, format!("{key}: {why}")));
+                }
             }
         }
         problems

@@ -1,0 +1,208 @@
+//! Commands of the configuration around changes of role, on real pairs: when they run, what they find, and what comes of it when they fail,
+//! hang or ask the daemon that waits for them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::common::{DEADLINE, GROUP, Pair, PairPlan, Side, is_installed, must_skip};
+
+/// A pair in step whose group has these lines in its table. The program of each hook is a file `hook` in the pair's directory, which writes a
+/// line into `ran` first.
+fn pair(lines: &str, script: &str) -> Pair {
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    let (hook, ran) = (pair.path("hook"), ran(&pair));
+    let begin = format!(
+        "#!/bin/sh\necho \"$FARSHORE_HOOK $FARSHORE_NODE $FARSHORE_PEER $FARSHORE_GROUP $FARSHORE_FORCED\" >> {}\n",
+        ran.display()
+    );
+    fs::write(&hook, format!("{begin}{script}\n")).expect("written");
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).expect("its mode");
+    let lines = lines.replace("HOOK", &format!("[\"{}\"]", hook.display()));
+    pair.edit_config("journal = \"16MiB\"\n", &format!("{lines}\njournal = \"16MiB\"\n"));
+    pair.first_sync();
+    pair
+}
+
+fn ran(pair: &Pair) -> PathBuf {
+    pair.path("ran")
+}
+
+/// What ran since it was last asked.
+fn lines_of(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let _ = fs::remove_file(path);
+    text.lines().map(str::to_owned).collect()
+}
+
+/// A command with `--json`: its exit code, and its one answer.
+fn answer(pair: &Pair, node: Side, words: &[&str]) -> (i32, Value) {
+    let output = pair.run(node, &[words, &["--json"]].concat());
+    let object: Value = serde_json::from_slice(&output.stdout).expect("it answers as JSON");
+    (output.status.code().expect("it ends"), object["answers"][0].clone())
+}
+
+fn events_of_hooks(pair: &Pair, node: Side) -> Vec<Value> {
+    let text = pair.done(node, &["events", "--json", "--local"]);
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("an event"));
+    events.filter(|event| event["kind"] == "role-hook").collect()
+}
+
+fn is_secondary(pair: &Pair, node: Side) -> bool {
+    pair.status(node)["role"] == "secondary"
+}
+
+const ALL: &str =
+    "hooks.before_promote = HOOK\nhooks.after_promote = HOOK\nhooks.before_demote = HOOK\nhooks.after_demote = HOOK";
+
+/// Around each change of role once, in order, on the node that changes; and not where nothing changes.
+#[test]
+fn commands_run_around_each_change_and_around_nothing_else() {
+    let mut pair = pair(ALL, "exit 0");
+    let ran = ran(&pair);
+    // Refused by the peer's role; the goal is reached already.
+    let (code, refused) = answer(&pair, Side::Far, &["promote", GROUP]);
+    assert!(code == 2 && refused["refusal"]["code"] == "peer-is-primary", "{refused}");
+    pair.done(Side::Near, &["promote", GROUP]);
+    pair.done(Side::Far, &["demote", GROUP]);
+    assert_eq!(lines_of(&ran), [""; 0]);
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["demote", GROUP]);
+    assert_eq!(lines_of(&ran), ["before_demote near far g no", "after_demote near far g no"]);
+    // This one handed over, and has to be told so.
+    let (code, refused) = answer(&pair, Side::Near, &["promote", GROUP]);
+    assert!(code == 2 && refused["refusal"]["code"] == "handed-over", "{refused}");
+    assert_eq!(lines_of(&ran), [""; 0]);
+    pair.until("the copy has heard of the demotion", |pair| pair.output_of(Side::Far, &["promote", GROUP]).0 < 2);
+    assert_eq!(lines_of(&ran), ["before_promote far near g no", "after_promote far near g no"]);
+    let told = events_of_hooks(&pair, Side::Far);
+    assert!(told.len() == 2 && told.iter().all(|event| event["result"] == "done"), "{told:?}");
+    pair.stop_both();
+}
+
+/// A fence that says no keeps the node what it is; who knows better leaves the fence out.
+#[test]
+fn a_fence_that_says_no_has_the_promotion_refused() {
+    let mut pair = pair("hooks.before_promote = HOOK", "exit 4");
+    let ran = ran(&pair);
+    pair.kill(Side::Near);
+    pair.until("the copy knows", |pair| pair.status(Side::Far)["peers"][0]["link"] == "disconnected");
+    // Without the peer it needs force: nothing is fenced for that.
+    let (code, refused) = answer(&pair, Side::Far, &["promote", GROUP]);
+    assert!(code == 2 && refused["refusal"]["code"] == "peer-away", "{refused}");
+    assert_eq!(lines_of(&ran), [""; 0]);
+    let (code, refused) = answer(&pair, Side::Far, &["promote", GROUP, "--force"]);
+    let refusal = serde_json::json!({ "code": "hook-failed", "retry": "later" });
+    assert!(code == 2 && refused["refusal"] == refusal, "{refused}");
+    let says = refused["message"].to_string();
+    for part in ["before_promote of the configuration failed", "it ended with exit code 4", "--skip-hooks"] {
+        assert!(says.contains(part), "{says}");
+    }
+    assert!(is_secondary(&pair, Side::Far));
+    assert_eq!(lines_of(&ran), ["before_promote far near g yes"]);
+    let told = events_of_hooks(&pair, Side::Far);
+    assert!(told.len() == 1 && told[0]["result"] == "failed" && told[0]["hook"] == "before_promote", "{told:?}");
+    let (code, said) = pair.output_of(Side::Far, &["promote", GROUP, "--force", "--skip-hooks"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(!is_secondary(&pair, Side::Far));
+    assert_eq!(lines_of(&ran), [""; 0]);
+}
+
+/// It asked the daemon that waited for it, and then hung: it was answered, and killed with what it had started.
+#[test]
+fn a_command_that_asks_its_daemon_is_answered_and_one_that_hangs_is_killed() {
+    let script = format!(
+        "{} status {GROUP} --local --format shell --node \"$FARSHORE_NODE\" --config \"$FARSHORE_CONFIG\" > \"$(dirname \"$0\")/status\"\n\
+         sleep 1000 &\necho $! > \"$(dirname \"$0\")/pid\"\nwait",
+        env!("CARGO_BIN_EXE_farshore")
+    );
+    let mut pair = pair("hooks.before_demote = HOOK\nhooks.timeout = \"5s\"", &script);
+    let asked = Instant::now();
+    let (code, refused) = answer(&pair, Side::Near, &["demote", GROUP]);
+    assert!(code == 2 && refused["refusal"]["code"] == "hook-failed", "{refused}");
+    assert!(refused["message"].to_string().contains("did not end within 5s and was killed"), "{refused}");
+    assert!(asked.elapsed() < DEADLINE / 2);
+    let status = fs::read_to_string(pair.path("status")).expect("it was answered");
+    assert!(status.contains("farshore_condition='serving'\n"), "{status}");
+    let pid = fs::read_to_string(pair.path("pid")).expect("it began");
+    pair.until("its child is gone", |_| {
+        let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        state.is_empty() || state.contains(") Z ")
+    });
+    assert!(!is_secondary(&pair, Side::Near));
+    pair.stop_both();
+}
+
+/// What runs after a change takes nothing back.
+#[test]
+fn a_failure_after_a_demotion_is_a_warning_and_an_event() {
+    let mut pair = pair("hooks.after_demote = HOOK", "exit 3");
+    pair.wait_for_rest(Side::Near);
+    let (code, done) = answer(&pair, Side::Near, &["demote", GROUP]);
+    assert!(code == 1 && done["result"] == "done", "{done}");
+    let warning = done["warnings"].to_string();
+    assert!(warning.contains("after_demote of the configuration failed") && warning.contains("exit code 3"), "{done}");
+    assert!(is_secondary(&pair, Side::Near));
+    assert_eq!(lines_of(&ran(&pair)).len(), 1);
+    assert_eq!(events_of_hooks(&pair, Side::Near)[0]["result"], "failed");
+    pair.stop_both();
+}
+
+/// What cannot be started has failed too, and is said by a check before.
+#[test]
+fn a_command_that_others_may_change_is_not_run() {
+    let mut pair = pair("hooks.before_demote = HOOK", "exit 0");
+    fs::set_permissions(pair.path("hook"), fs::Permissions::from_mode(0o777)).expect("its mode");
+    let (code, said) = pair.output_of(Side::Near, &["config", "check"]);
+    assert!(code == 2 && said.contains("before_demote: ") && said.contains("chmod go-w"), "{said}");
+    let (code, refused) = answer(&pair, Side::Near, &["demote", GROUP]);
+    assert!(code == 2 && refused["refusal"]["code"] == "hook-failed", "{refused}");
+    assert!(refused["message"].to_string().contains("it was not started"), "{refused}");
+    assert_eq!(lines_of(&ran(&pair)), [""; 0]);
+    fs::set_permissions(pair.path("hook"), fs::Permissions::from_mode(0o755)).expect("its mode");
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["demote", GROUP]);
+    pair.stop_both();
+}
+
+/// Services were stopped for a demotion that was refused as a client was attached.
+#[test]
+fn a_demotion_that_clients_keep_from_happening_runs_no_command() {
+    let test = "a_demotion_that_clients_keep_from_happening_runs_no_command";
+    if must_skip(test, &[("qemu-io", is_installed("qemu-io"))]) {
+        return;
+    }
+    let mut pair = pair(ALL, "exit 0");
+    let client = pair.start_qemu_io(Side::Near, "data", &["sleep 3000"]);
+    pair.until("the client is there", |pair| pair.status(Side::Near)["volumes"][0]["clients"] == 1);
+    let (code, refused) = answer(&pair, Side::Near, &["demote", GROUP]);
+    assert!(code == 2 && refused["refusal"]["code"] == "clients-attached", "{refused}");
+    assert_eq!(lines_of(&ran(&pair)), [""; 0]);
+    client.finish(&mut pair);
+    pair.stop_both();
+}
+
+/// A daemon that ends waits for no command, and leaves none behind.
+#[test]
+fn a_daemon_that_stops_ends_the_command_and_changes_nothing() {
+    let mut pair = pair(
+        "hooks.before_demote = HOOK\nhooks.timeout = \"10m\"",
+        "echo $$ > \"$(dirname \"$0\")/pid\"\nsleep 1000; :",
+    );
+    let mut demotes = pair.command(Side::Near, &["demote", GROUP]).spawn().expect("it runs");
+    pair.until("the command runs", |pair| fs::read_to_string(pair.path("pid")).is_ok_and(|pid| !pid.is_empty()));
+    let pid = fs::read_to_string(pair.path("pid")).expect("it runs");
+    let stopped = Instant::now();
+    pair.stop(Side::Near);
+    assert!(stopped.elapsed() < DEADLINE / 2);
+    assert!(!demotes.wait().expect("it ends").success());
+    pair.until("the command is gone", |_| {
+        let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        state.is_empty() || state.contains(") Z ")
+    });
+    pair.serve(Side::Near);
+    pair.until("it is the primary that it was", |pair| pair.status(Side::Near)["role"] == "primary");
+}
