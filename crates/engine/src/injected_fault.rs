@@ -184,6 +184,10 @@ faults! {
         "What a secondary gives up on its way back to an image is on no record.";
     ChoiceForgotten, "choice-forgotten", "P1",
         "An export that waits for its operator opens after a restart.";
+    LoneTailJoined, "lone-tail-joined", "rule 5, P6",
+        "An old primary that went on alone in its queue is taken for one that handed over, and its tail is overwritten by itself.";
+    QueuedStillPromised, "queued-still-promised", "P1",
+        "Writers of a peer that is too slow or silent are answered without it, and the group still says that both have what it answers.";
     RunsOfPeer, "runs-of-peer", "P1",
         "A peer that went back to a run of its own passes for one that knows a later run of the unverified primary.";
     KeptLostAtStart, "kept-lost-at-start", "P1",

@@ -444,6 +444,10 @@ pub enum Event {
     Pulled {
         bytes: u64,
     },
+    /// Writers are answered without the peer though the mode promises more; the queue keeps the order, and with it the generation.
+    QueuedAlone {
+        why: String,
+    },
     /// Writes that the peer does not see in order begin a generation of their own.
     WritesAlone {
         generation: Generation,

@@ -192,6 +192,14 @@ pub const HEARTBEAT_EVERY: Duration = Duration::from_millis(200);
 /// Silence after which a full queue no longer waits for the peer: the cable is more likely pulled than slow.
 pub const SILENCE_SUSPECT: Duration = Duration::from_millis(600);
 
+/// Silence after which writers of `sync` and `nearsync` no longer wait for the peer where the queue keeps the order, or so many round
+/// trips: with the look at those who wait, nobody is held for more than a second, or ten round trips, by a pulled cable.
+pub const SILENCE_LEAVES_BEHIND: Duration = Duration::from_millis(800);
+pub const SILENCE_LEAVES_BEHIND_ROUND_TRIPS: u32 = 8;
+
+/// What is queued when writers wait for the peer once more is through by then: the first of them waits no longer than for a pulled cable.
+pub const PROMISED_WITHIN: Duration = Duration::from_secs(1);
+
 /// Silence after which the link is declared dead.
 pub const LINK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 pub const LINK_TIMEOUT_MIN: Duration = Duration::from_secs(1);
@@ -319,6 +327,8 @@ const _: () = assert!(SAVE_PIECE_BYTES_MAX.is_multiple_of(META_BLOCK_BYTES) && S
 const _: () = assert!(JOURNAL_BYTES_MIN > 2 * (BATCH_BYTES_MAX + META_BLOCK_BYTES) - MIB);
 const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SECTOR_BYTES));
 const _: () = assert!(SILENCE_SUSPECT.as_nanos() >= 3 * HEARTBEAT_EVERY.as_nanos());
+const _: () = assert!(SILENCE_LEAVES_BEHIND.as_nanos() >= SILENCE_SUSPECT.as_nanos());
+const _: () = assert!(SILENCE_LEAVES_BEHIND.as_nanos() < LINK_TIMEOUT_MIN.as_nanos());
 
 #[cfg(test)]
 mod tests {

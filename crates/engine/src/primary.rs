@@ -1,5 +1,6 @@
 //! A write's life on the primary, and those who wait.
 
+pub mod alone;
 pub mod catch_up;
 pub mod covered;
 pub mod held_up;

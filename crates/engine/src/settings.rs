@@ -4,13 +4,15 @@
 use core::time::Duration;
 
 use crate::limits;
-use crate::state::{Mode, Policy};
+use crate::state::{Degrade, Mode, Policy};
 
 /// The live-tunable half of a group's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub mode: Mode,
     pub policy: Policy,
+    /// What degrading leaves of the order, at once or behind a peer window.
+    pub degrade: Degrade,
     pub wait_limit: Duration,
     pub autosync: bool,
     pub queue_bytes: u64,
@@ -28,11 +30,20 @@ pub enum StartAlone {
     Wait(Duration),
 }
 
+impl Settings {
+    /// Writers who wait for the peer are answered without it in the end, and the queue keeps the order then.
+    pub fn keeps_order_alone(&self) -> bool {
+        let promises = matches!(self.mode, Mode::Sync | Mode::Nearsync);
+        promises && self.policy != Policy::Strict && self.degrade == Degrade::Queue
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {
             mode: Mode::Async,
             policy: Policy::Degrade,
+            degrade: Degrade::Queue,
             wait_limit: limits::WAIT_LIMIT_DEFAULT,
             autosync: true,
             queue_bytes: limits::QUEUE_BYTES_DEFAULT,

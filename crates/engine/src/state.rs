@@ -37,12 +37,41 @@ impl Mode {
 /// What `sync` and `nearsync` do when the peer is unreachable or one write has waited longer than `wait_limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Fall to logging and answer.
+    /// Answer without the peer, as [`Degrade`] says.
     Degrade,
     /// Hold writers for this long (the peer window), then degrade.
     Hold(Duration),
     /// Writers wait, then fail: the outcome is unknown, the region stays dirty.
     Strict,
+}
+
+/// What `sync` and `nearsync` make of their order once writers are answered without the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Degrade {
+    /// The queue keeps it, as in `async`: what was written meanwhile follows in order, without a resync.
+    Queue,
+    /// It is given up: regions are dirty, and a resync follows.
+    Logging,
+}
+
+impl Degrade {
+    pub const ALL: [Degrade; 2] = [Degrade::Queue, Degrade::Logging];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Degrade::Queue => "queue",
+            Degrade::Logging => "logging",
+        }
+    }
+
+    /// As frames name it.
+    pub(crate) fn number(self) -> u8 {
+        Degrade::ALL.iter().position(|degrade| *degrade == self).unwrap_or(0) as u8
+    }
+
+    pub(crate) fn from_number(number: u8) -> Option<Degrade> {
+        Degrade::ALL.get(usize::from(number)).copied()
+    }
 }
 
 /// Why apply stands still.
@@ -190,12 +219,12 @@ impl fmt::Display for State {
 /// | syncing | catching-up | the secondary applied the end of the sync in the stream (from snapshot to snapshot it stays syncing) |
 /// | syncing | logging | link lost, operator, stalled |
 /// | catching-up | replicating | the mode's promise holds |
-/// | catching-up | queuing, holding, logging | link lost (async; hold/strict; degrade) |
-/// | replicating | catching-up | the mode changed |
+/// | catching-up | queuing, holding, logging | link lost (async, degrade to the queue; hold/strict; degrade to logging) |
+/// | replicating | catching-up | the mode changed; a writer waited too long and is answered without the peer, from the queue |
 /// | replicating | queuing, holding, logging | as from catching-up |
 /// | holding | catching-up | the link is back in time |
 /// | holding | logging | the peer window ended |
-/// | holding | queuing | the mode became async |
+/// | holding | queuing | the mode became async; the peer window ended, and the queue keeps the order |
 /// | syncing, catching-up, replicating | paused | the secondary has no space |
 /// | paused | syncing, catching-up, logging, queuing, holding | it has again; link lost |
 /// | any | failed | a store broke |

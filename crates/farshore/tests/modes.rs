@@ -97,15 +97,18 @@ fn held_writers_wait_for_the_line_and_succeed() {
 
 #[test]
 fn held_writers_are_released_when_the_window_ends() {
-    let mut pair = over_a_relay("policy = \"hold\"\nhold = \"1s\"\nwait_limit = \"200ms\"");
-    pair.relay().cut();
-    let (is_done, said) = pair.try_qemu_io(Side::Near, "data", &["write -P 2 1M 1M", "flush"]);
-    assert!(is_done, "{said}");
-    pair.until("its bytes are tracked, not sent", |pair| {
-        let status = pair.status(Side::Near);
-        status["protection"] == "local-only" && status["peers"][0]["dirty_bytes"].as_u64() >= Some(1 << 20)
-    });
-    heals(pair);
+    for (degrade, protection) in [("queue", "queued"), ("logging", "local-only")] {
+        let group = format!("policy = \"hold\"\nhold = \"1s\"\nwait_limit = \"200ms\"\ndegrade = \"{degrade}\"");
+        let mut pair = over_a_relay(&group);
+        pair.relay().cut();
+        let (is_done, said) = pair.try_qemu_io(Side::Near, "data", &["write -P 2 1M 1M", "flush"]);
+        assert!(is_done, "{said}");
+        pair.until("its bytes are tracked, not sent", |pair| {
+            let status = pair.status(Side::Near);
+            status["protection"] == protection && status["peers"][0]["dirty_bytes"].as_u64() >= Some(1 << 20)
+        });
+        heals(pair);
+    }
 }
 
 // proves: P1
@@ -125,11 +128,30 @@ fn strict_writers_get_an_error_and_the_copy_heals() {
 
 #[test]
 fn degraded_writers_go_on() {
-    let mut pair = over_a_relay("policy = \"degrade\"\nwait_limit = \"500ms\"");
+    let mut pair = over_a_relay("policy = \"degrade\"\ndegrade = \"logging\"\nwait_limit = \"500ms\"");
     pair.relay().cut();
     let (is_done, said) = pair.try_qemu_io(Side::Near, "data", &["write -P 2 1M 1M", "flush"]);
     assert!(is_done, "{said}");
     pair.until("it is in logging", |pair| pair.status(Side::Near)["protection"] == "local-only");
+    heals(pair);
+}
+
+/// The default: the queue keeps the order, and nothing is synced for a cable that was out.
+#[test]
+fn degraded_writers_go_on_in_order() {
+    let mut pair = over_a_relay("wait_limit = \"500ms\"");
+    let resynced = pair.counter(Side::Near, "group.g.resynced_bytes");
+    pair.relay().cut();
+    let (is_done, said) = pair.try_qemu_io(Side::Near, "data", &["write -P 2 1M 1M", "flush"]);
+    assert!(is_done, "{said}");
+    pair.until("the queue keeps the order", |pair| {
+        let status = pair.status(Side::Near);
+        status["protection"] == "queued" && status["state"] == "queuing"
+    });
+    assert!(pair.log(Side::Near).contains("writes are answered without the peer, and follow in order"));
+    pair.relay().restore();
+    pair.wait_for(Side::Near, "replicating");
+    assert_eq!(pair.counter(Side::Near, "group.g.resynced_bytes"), resynced, "no sync");
     heals(pair);
 }
 

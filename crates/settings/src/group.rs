@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 pub use engine::StartAlone;
-pub use engine::state::Mode;
+pub use engine::state::{Degrade, Mode};
 
 use crate::forms::{ValueForm, count, duration, flag, node, one_of, or, size, word};
 use crate::keys::{self, Takes, keyed};
@@ -24,7 +24,7 @@ pub fn parse_mode(text: &str) -> Result<Mode, String> {
 /// What happens in `sync` and `nearsync` when the peer is unreachable or a write waited longer than `wait_limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyChoice {
-    /// Go to logging: writers continue alone.
+    /// Writers go on without the peer, as `degrade` says.
     Degrade,
     /// Writers wait for `hold`, the peer window, then degrade.
     Hold,
@@ -48,6 +48,12 @@ impl PolicyChoice {
     pub fn parse(text: &str) -> Result<Self, String> {
         one_of("policy", text, &Self::ALL, Self::as_str)
     }
+}
+
+/// # Errors
+/// A sentence with the two words there are.
+pub fn parse_degrade(text: &str) -> Result<Degrade, String> {
+    one_of("way to degrade", text, &Degrade::ALL, Degrade::word)
 }
 
 /// # Errors
@@ -101,7 +107,10 @@ keyed! {
             "what an acknowledgement waits for, see below. `\"superasync\"` and `\"periodic\"` are not in this version";
         "policy" => policy: PolicyChoice = word(&PolicyChoice::ALL, PolicyChoice::as_str, PolicyChoice::Degrade, PolicyChoice::parse);
             "peer unreachable in sync or nearsync: degrade, hold (for `hold`), strict",
-            "`sync` and `nearsync` when the peer is unreachable or a write waited longer than `wait_limit`: go to logging; hold writers for `hold`, then degrade; or let writes wait and then fail";
+            "`sync` and `nearsync` when the peer is unreachable or a write waited longer than `wait_limit`: writers go on without the peer, see `degrade`; writers stand still for `hold`, then degrade; or writes wait and then fail";
+        "degrade" => degrade: Degrade = word(&Degrade::ALL, Degrade::word, Degrade::Queue, parse_degrade);
+            "writers who go on without the peer: in order, from the queue, or \"logging\" and a resync",
+            "what `policy` `degrade` (and `hold`, behind its window) leaves of the order. `\"queue\"`: writers are answered as in `async`, the queue keeps the order, and no resync follows; a full queue decides as in `async`. `\"logging\"`: the order is given up at once, regions are dirty, and an update sync follows";
         /// The peer window; acts only under [`PolicyChoice::Hold`].
         "hold" => hold: Duration = duration(limits::HOLD);
             "how long writers stand still with policy = \"hold\"",
@@ -189,6 +198,7 @@ impl LiveSettings {
                 PolicyChoice::Hold => engine::state::Policy::Hold(self.hold),
                 PolicyChoice::Strict => engine::state::Policy::Strict,
             },
+            degrade: self.degrade,
             wait_limit: self.wait_limit,
             autosync: self.autosync,
             queue_bytes: self.queue_memory_bytes,
@@ -207,6 +217,7 @@ impl LiveSettings {
         Self {
             mode: peer.mode,
             policy,
+            degrade: peer.degrade,
             hold,
             wait_limit: peer.wait_limit,
             autosync: peer.autosync,
@@ -216,10 +227,14 @@ impl LiveSettings {
         }
     }
 
-    /// The keys that count: the peer window does so under one policy only.
+    /// The keys that count: the peer window does so under one policy only, and under `strict` nothing degrades.
     pub fn acting(&self) -> impl Iterator<Item = GroupKey> + use<> {
-        let holds = self.policy == PolicyChoice::Hold;
-        GroupKey::all().filter(move |key| key.as_str() != "hold" || holds)
+        let policy = self.policy;
+        GroupKey::all().filter(move |key| match key.as_str() {
+            "hold" => policy == PolicyChoice::Hold,
+            "degrade" => policy != PolicyChoice::Strict,
+            _ => true,
+        })
     }
 }
 
@@ -256,6 +271,7 @@ mod tests {
             ("mode", "superasync", "not in this version"),
             ("mode", "periodic", "not in this version"),
             ("policy", "hodl", "did you mean \"hold\"?"),
+            ("degrade", "queu", "did you mean \"queue\"?"),
             ("hold", "10ms", "the least is \"1s\""),
             ("wait_limit", "2h", "the most is \"1h\""),
             ("wait_limit", "10", "no unit"),

@@ -192,6 +192,7 @@ fn syncs() -> Vec<Limit> {
         data::SYNC_STARVED_AFTER => "a sync in the stream without room beside live writes", "then it goes by snapshots";
         data::STREAM_AGAIN_AFTER => "how long a sync goes by snapshots before the stream is tried again", "";
         data::CATCH_UP_BYTES => "a backlog with which a mode's promise is taken up", "";
+        data::PROMISED_WITHIN => "time in which what is queued is at the peer, when writers who were answered alone wait for the peer again", "";
         data::CATCH_UP_AFTER => "time in `catching-up` after which a mode's promise is taken up with any backlog", "";
         data::RESYNC_READS_MAX => "reads of a sync in flight", "";
         data::RESYNC_BACKLOG_BYTES_MAX => "bytes of a sync that wait for the link",
@@ -225,6 +226,10 @@ fn links() -> Vec<Limit> {
         data::WALL_MAX => "what a peer's clock may say, in ns since 1970", format!("the year {year}");
         data::HEARTBEAT_EVERY => "from a heartbeat to the next", "";
         data::SILENCE_SUSPECT => "a silence after which a full queue no longer waits for the peer", "";
+        data::SILENCE_LEAVES_BEHIND => "a silence after which writers go on without the peer, with `degrade = \"queue\"`",
+            "or the limit in round trips, if longer";
+        data::SILENCE_LEAVES_BEHIND_ROUND_TRIPS => "round trips without a sign of life after which writers go on without the peer, with `degrade = \"queue\"`",
+            "not before the silence that is the limit in time";
         data::CONGESTED_AFTER => "a socket without a move, shown as `congested`", "";
         data::GREETING_LATE_AFTER => "a connected peer's group without a greeting, shown as starting", "";
         data::TICK_EVERY => "from one report of an idle primary's clock to the next", "";

@@ -12,7 +12,7 @@ pub mod writes;
 use std::time::Duration;
 
 use engine::identity::Role;
-use engine::state::{Broken, State};
+use engine::state::{Broken, Protection, State};
 use engine::status::GroupGlance;
 use engine::wire::FrameHeader;
 use engine::{GroupId, Incarnation, Position, StartAlone, Store};
@@ -172,6 +172,18 @@ impl Checkers {
     pub fn check_held(&self, cluster: &SimCluster, node: usize) -> Result<(), OracleFailure> {
         bounds::check_node(cluster, node)?;
         bounds::check_payload(cluster, &self.writes, node)
+    }
+
+    /// A primary answers without its peer, from its queue: it shows so, and no more than that (P1).
+    pub fn check_queued(&self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+        let Some(glance) = cluster.glance(node, group) else { return Ok(()) };
+        if !matches!(glance.protection, Protection::BothDurable | Protection::BothReceived | Protection::Held) {
+            return Ok(());
+        }
+        let shows = glance.protection.word();
+        let what =
+            format!("node {node} group {}: writers are answered without the peer, and '{shows}' is shown", group.0);
+        Err(OracleFailure::new(Oracle::Alone, what))
     }
 
     /// A primary numbers a write. One that no stream carries needs a generation that the peer does not know, on record (rule 5).

@@ -13,7 +13,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::identity::Role;
-use engine::state::{Mode, Policy, State};
+use engine::state::{Degrade, Mode, Policy, State};
 use engine::{Command, Mono, Now, Wall, limits};
 
 use crate::rng::Rng;
@@ -133,6 +133,7 @@ impl HostileRun {
             volume_bytes: *rng.pick(&[1 << 20, 4 << 20]),
             mode: *rng.pick(&[Mode::Sync, Mode::Nearsync, Mode::Async]),
             policy: *rng.pick(&[Policy::Degrade, Policy::Strict, Policy::Hold(std::time::Duration::from_secs(2))]),
+            degrade: *rng.pick(&Degrade::ALL),
             memory_bytes: limits::MEMORY_BYTES_MIN,
             link_timeout_s: 5,
         };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use engine::ActivityConfig;
 use engine::limits::{self, KIB, MIB};
-use engine::state::{Mode, Policy};
+use engine::state::{Degrade, Mode, Policy};
 
 use crate::rng::Rng;
 use fault::FaultKind;
@@ -20,6 +20,8 @@ pub use wide::{BITS_FRAME_BYTES, TIB};
 
 /// What makes a skirmish another world than its seed's.
 const SKIRMISH: u64 = 0x5c1e_4115_0000_0000;
+/// What degrading leaves of the order is drawn beside everything else.
+const DEGRADES: u64 = 0xde94_ade0_0000_0000;
 /// Sizes are drawn beside everything else.
 const SIZES: u64 = 0x517e_5000_0000_0000;
 /// So is how much a node hears in one turn.
@@ -59,6 +61,7 @@ pub struct SimOptions {
     pub history_bytes: u64,
     pub modes: Vec<Mode>,
     pub policy: Policy,
+    pub degrade: Degrade,
     pub wait_limit_ms: u64,
     pub start_alone_ms: u64,
     pub depth: usize,
@@ -117,6 +120,7 @@ impl SimOptions {
             history_bytes: *rng.pick(&[512 * KIB, 8 * MIB]),
             modes,
             policy: SimOptions::policy(&mut rng),
+            degrade: SimOptions::degrade(&mut Rng::new(seed ^ DEGRADES)),
             wait_limit_ms: *rng.pick(&[300, 1500, 10_000]),
             start_alone_ms: *rng.pick(&[1000, 5000, 60_000]),
             depth: rng.between(4, 16) as usize,
@@ -151,6 +155,10 @@ impl SimOptions {
 
     pub fn policy(rng: &mut Rng) -> Policy {
         *rng.pick(&[Policy::Degrade, Policy::Degrade, Policy::Hold(Duration::from_secs(2)), Policy::Strict])
+    }
+
+    pub fn degrade(rng: &mut Rng) -> Degrade {
+        *rng.pick(&[Degrade::Queue, Degrade::Queue, Degrade::Logging])
     }
 
     /// One seed in eight has a database for its clients, with long outages: a quarter of what it asks are flushes. It wants a volume

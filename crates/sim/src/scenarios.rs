@@ -9,7 +9,7 @@ pub mod sparse;
 
 use engine::GroupId;
 use engine::limits::{KIB, MIB};
-use engine::state::{Mode, Policy};
+use engine::state::{Degrade, Mode, Policy};
 
 use crate::options::SimOptions;
 
@@ -51,6 +51,8 @@ pub fn options(mode: Mode, policy: Policy) -> SimOptions {
         history_bytes: 4 * MIB,
         modes: vec![mode],
         policy,
+        // Most scenarios that lose the link want to see what follows when the order is lost with it.
+        degrade: Degrade::Logging,
         wait_limit_ms: 1000,
         start_alone_ms: 5000,
         depth: 8,

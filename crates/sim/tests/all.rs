@@ -6,6 +6,7 @@ mod changed_outside;
 mod clean_handover;
 mod crowds;
 mod cut_short;
+mod degrade_to_queue;
 mod demoted_unverified;
 mod documented;
 mod failed_flush;

@@ -2,7 +2,7 @@
 //! seeds of such a peer, each checked against stated bounds.
 
 use engine::identity::{Identity, Role};
-use engine::state::{Mode, Policy};
+use engine::state::{Degrade, Mode, Policy};
 use engine::wire::{
     FlushPoints, FrameHeader, FrameKind, GroupHello, HEADER_BYTES, SyncBegin, VolumeRange, encode_ranges, flags,
 };
@@ -39,6 +39,7 @@ fn shape(volume_bytes: u64) -> MachineShape {
         volume_bytes,
         mode: Mode::Async,
         policy: Policy::Degrade,
+        degrade: Degrade::Queue,
         memory_bytes: limits::MEMORY_BYTES_MIN,
         link_timeout_s: 5,
     }

@@ -2,7 +2,7 @@
 //! regions, each frame with its place.
 
 use engine::identity::{Identity, Role};
-use engine::state::{Mode, Policy};
+use engine::state::{Degrade, Mode, Policy};
 use engine::wire::{FlushPoints, FrameHeader, FrameKind, GroupHello, SyncBegin, flags};
 use engine::*;
 use sim::hostile::machine::{BareMachine, GROUP, MachineShape};
@@ -32,6 +32,7 @@ fn greeted_with(volume_bytes: u64, was: Role, memory_bytes: u64) -> BareMachine 
         volume_bytes,
         mode: Mode::Async,
         policy: Policy::Degrade,
+        degrade: Degrade::Queue,
         memory_bytes,
         link_timeout_s: 5,
     };

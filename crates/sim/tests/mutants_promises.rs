@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use engine::identity::Role;
-use engine::state::{Mode, Policy, State};
+use engine::state::{Degrade, Mode, Policy, State};
 use engine::wire::{FrameKind, GroupHello};
 use engine::{Command, CommandResult, Input, Mono, Now, Settings, Wall, limits, limits::KIB};
 use sim::hostile::machine::{self, BareMachine, MachineShape};
@@ -55,6 +55,7 @@ fn a_peer_hears_of_a_demotion_when_both_slots_say_it() {
         volume_bytes: 1 << 20,
         mode: Mode::Async,
         policy: Policy::Degrade,
+        degrade: Degrade::Queue,
         memory_bytes: limits::MEMORY_BYTES_DEFAULT,
         link_timeout_s: 5,
     };

@@ -10,7 +10,7 @@ use crate::shared::coverage::CoveragePoint;
 use crate::shared::flushes::{FlushRequester, FlushWaiter};
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::volume::Volume;
-use crate::shared::write::WriteStage;
+use crate::shared::write::{AckLevel, WriteStage};
 use crate::time::{Now, Wall, ahead};
 use crate::{IoError, Output, Store, limits};
 use core::time::Duration;
@@ -162,11 +162,16 @@ impl GroupCommon {
         }
     }
 
-    /// A write is answered without the peer. With FUA it counted on the promise of `sync`, under which nothing was due; now
-    /// the peer may lack it and keep what it overwrote, so its flush goes on record like any other.
+    /// A write is answered without the peer. It is durable here by FUA or by its mode, and counted on the promise of `sync`, under which
+    /// nothing was due; now the peer may lack it and keep what it overwrote, so its flush goes on record like any other.
     pub fn stand_alone(&mut self, cx: &mut Cx, slot: u32, both_have_it: bool) {
         let op = self.slots.write(slot);
-        let (id, stage, held) = (op.volume, op.stage(), op.fua && !op.answered && op.failed.is_none());
+        if op.stage() == WriteStage::Writing && op.level == AckLevel::Durable {
+            // What is due once it is written may be more than now.
+            op.level = AckLevel::LocalDurable;
+        }
+        let durable = op.fua || op.level.is_durable_here();
+        let (id, stage, held) = (op.volume, op.stage(), durable && !op.answered && op.failed.is_none());
         let record = self.flush_record_due(id, both_have_it);
         if !held || record == Seq::NONE {
             return;

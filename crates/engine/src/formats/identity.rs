@@ -180,6 +180,7 @@ rows! {
     AheadOfLoneStretch, "ahead-of-lone-stretch", "It followed until we went on alone, and is past that position.";
     LoneStretch, "lone-stretch", "It followed until we went on alone, or took our demotion back.";
     HandedOver, "handed-over", "It handed over at the very position of our promotion.";
+    LoneTail, "lone-tail", "It was primary until our promotion, and went on alone in the run that we followed.";
     Tail, "tail", "It was primary until our promotion, and may hold more than we have.";
     BothWentOn, "both-went-on", "Both went on from one position, each alone.";
     Unrelated, "unrelated", "Nothing connects the two histories.";
@@ -332,12 +333,27 @@ pub fn row(ours: &Identity, theirs: &Identity, queue: Option<UnbrokenRun>) -> De
     }
     if ours.parent.generation == other {
         let at_fork = theirs.handed_over && theirs.position == ours.parent && !theirs.inconsistent;
-        return if at_fork || injected(Fault::ForkOverwritten) { DecisionRow::HandedOver } else { DecisionRow::Tail };
+        return if at_fork || injected(Fault::ForkOverwritten) {
+            DecisionRow::HandedOver
+        } else {
+            tail_of(theirs.position, ours.parent)
+        };
     }
     if theirs.parent.generation == ours.parent.generation && !ours.parent.generation.is_blank() {
         return DecisionRow::BothWentOn;
     }
     DecisionRow::Unrelated
+}
+
+/// An old primary, at `theirs`, that did not hand over at `parent`. While its queue keeps the order, what it answers alone has numbers of
+/// the run that the other one follows: no generation begins, and the number tells that it went on.
+fn tail_of(theirs: Position, parent: Position) -> DecisionRow {
+    let same_run = (theirs.generation, theirs.incarnation) == (parent.generation, parent.incarnation);
+    match same_run && theirs.seq > parent.seq {
+        true if injected(Fault::LoneTailJoined) => DecisionRow::HandedOver,
+        true => DecisionRow::LoneTail,
+        false => DecisionRow::Tail,
+    }
 }
 
 fn same_history(ours: &Identity, theirs: &Identity, queue: Option<UnbrokenRun>) -> DecisionRow {
@@ -381,7 +397,7 @@ impl DecisionRow {
             DecisionRow::PeerWentFurther => {
                 Decision::NeedsFullSync(DecisionReason::PeerWentFurther { ours: mine, theirs: other })
             }
-            DecisionRow::Tail | DecisionRow::BothWentOn => {
+            DecisionRow::LoneTail | DecisionRow::Tail | DecisionRow::BothWentOn => {
                 Decision::NeedsFullSync(DecisionReason::Fork { at: ours.parent, peer_at: position })
             }
             DecisionRow::Unrelated => Decision::NeedsFullSync(DecisionReason::Unrelated { ours: mine, theirs: other }),
@@ -586,6 +602,34 @@ mod tests {
                 "{old:?}"
             );
         }
+    }
+
+    // proves: P6, rule 5
+    /// Writes that were answered alone while the queue kept the order have numbers of the run that the peer followed.
+    #[test]
+    fn row_what_was_answered_alone_from_the_queue_is_a_tail_or_goes_on_in_order() {
+        let queued = primary(1, 3, 90);
+        let stands = |seq| secondary(1, 3, seq);
+        assert_eq!(row(&queued, &stands(70), queue(60, 80)), DecisionRow::InQueue, "nobody was promoted");
+        assert_eq!(row(&queued, &stands(81), queue(60, 80)), DecisionRow::OutOfQueue, "it was never sent so much");
+        let promoted = Identity { parent: at(1, 3, 70), ..primary(2, 1, 5) };
+        let returned = |handed_over, seq| Identity { handed_over, ..stands(seq) };
+        for (handed_over, seq, wanted) in [
+            (false, 90, DecisionRow::LoneTail),
+            (true, 71, DecisionRow::LoneTail),
+            (false, 70, DecisionRow::Tail),
+            (true, 70, DecisionRow::HandedOver),
+            (true, 69, DecisionRow::Tail),
+        ] {
+            assert_eq!(row(&promoted, &returned(handed_over, seq), None), wanted, "{handed_over} at {seq}");
+        }
+        assert_eq!(row(&promoted, &secondary(1, 4, 90), None), DecisionRow::Tail, "it began another run since");
+        // The queue ran full meanwhile, and what followed began a generation: still a fork.
+        let fell = Identity { parent: at(1, 3, 90), continued: true, ..secondary(2, 3, 95) };
+        let fell = Identity { generation: Generation { number: 2, tag: 77 }, ..fell };
+        assert_eq!(row(&promoted, &fell, None), DecisionRow::BothWentOn);
+        let why = decide(&promoted, &returned(false, 90), None);
+        assert_eq!(why, Decision::NeedsFullSync(DecisionReason::Fork { at: at(1, 3, 70), peer_at: at(1, 3, 90) }));
     }
 
     // proves: P3, rule 5

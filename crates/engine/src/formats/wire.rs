@@ -12,7 +12,7 @@ use crate::formats::identity::Role;
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId};
 use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, VOLUME_BYTES_MAX, WALL_MAX};
 use crate::settings::{Settings, StartAlone};
-use crate::state::{Mode, Pause, Policy, State};
+use crate::state::{Degrade, Mode, Pause, Policy, State};
 use crate::time::Wall;
 
 /// Bytes of a frame header.
@@ -28,15 +28,15 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Version {
-    /// SyncBegin says what is left out, as the secondary has applied it. 5 (both nodes report their settings, a primary its group's
-    /// sizes, how far behind its secondary is, and its clock), 4 (SyncBegin names the run of the secondary that it is for, questions
-    /// have numbers that their answers repeat), 3 (frames may travel packed), 2 (flush points in every frame, snapshots, dirty bits and
-    /// lost writes asked back, feature bits) and 1 (one ordered stream per group, three confirmations, sync in the stream) were never
-    /// released.
-    V6 = 6,
+    /// Both nodes report what degrading leaves of the order. 6 (SyncBegin says what is left out, as the secondary has applied it), 5 (both
+    /// nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4 (SyncBegin names the
+    /// run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel packed), 2 (flush
+    /// points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one ordered stream per group, three
+    /// confirmations, sync in the stream) were never released.
+    V7 = 7,
 }
 
-pub const VERSION: Version = Version::V6;
+pub const VERSION: Version = Version::V7;
 
 /// What a frame is. The discriminant is the byte on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -677,6 +677,7 @@ fn encode_settings(settings: &Settings, w: &mut FieldEncoder) {
     w.u64(wait);
     w.u64(settings.queue_bytes);
     w.u64(settings.queue_items);
+    w.u8(settings.degrade.number());
 }
 
 fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
@@ -695,7 +696,8 @@ fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
         _ => return None,
     };
     let (queue_bytes, queue_items) = (r.number()?, r.number()?);
-    Some(Settings { mode, policy, wait_limit, autosync, queue_bytes, queue_items, start_alone })
+    let degrade = Degrade::from_number(r.u8()?)?;
+    Some(Settings { mode, policy, degrade, wait_limit, autosync, queue_bytes, queue_items, start_alone })
 }
 
 #[cfg(test)]

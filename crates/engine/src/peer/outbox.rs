@@ -21,7 +21,7 @@ use crate::shared::peer_copy::PeerCopy;
 use crate::shared::reads::{SnapshotRead, SpilledRange};
 use crate::shared::write::{AckLevel, WriteOp, WriteStage};
 use crate::state::{Mode, State};
-use crate::time::Wall;
+use crate::time::{Mono, Wall};
 use crate::{Event, IoResult, limits};
 use alloc::collections::VecDeque;
 
@@ -134,6 +134,17 @@ impl Outbox {
         }
     }
 
+    /// Nobody waits for the peer any more, from the next number on; the queue keeps the order. False: there is no stream in its order.
+    pub fn answer_alone(&mut self, now: Mono) -> bool {
+        let stream = self.sending.stream_mut().filter(|stream| !stream.syncs());
+        stream.map(|stream| stream.answer_alone(now)).is_some()
+    }
+
+    /// Writers are answered without the peer though the mode promises more, and the queue keeps the order.
+    pub fn answers_alone(&self) -> bool {
+        self.stream().is_some_and(PeerStream::answers_alone)
+    }
+
     /// While the promise of `sync` holds, the peer has every acknowledged write.
     pub fn has_what_was_acknowledged(&self, common: &GroupCommon) -> bool {
         common.settings.mode == Mode::Sync && self.sending.state() == State::Replicating
@@ -157,6 +168,7 @@ impl Outbox {
         match common.settings.mode {
             Mode::Sync if promised => AckLevel::Durable,
             Mode::Nearsync if promised => AckLevel::Received,
+            Mode::Sync if self.answers_alone() => AckLevel::LocalDurable,
             _ => AckLevel::Local,
         }
     }

@@ -15,7 +15,7 @@ use crate::shared::coverage::CoveragePoint;
 use crate::shared::write::{AckLevel, WriteKind, WriteOp};
 use crate::state::{Mode, Pause, State};
 use crate::time::{Mono, Wall};
-use crate::{SendPayload, Slice, limits};
+use crate::{SendPayload, Settings, Slice, limits};
 use core::time::Duration;
 
 /// Where the stream is.
@@ -55,6 +55,8 @@ pub(crate) struct PeerStream {
     applied_at_peer: Seq,
     /// Writers follow the mode's promise for numbers above this.
     promise_from: Option<Seq>,
+    /// Writers were answered without the peer though the mode promises more: nothing is promised anew before the peer has this number.
+    alone_through: Option<Seq>,
     /// When catching-up began.
     catching_up_since: Mono,
 }
@@ -75,6 +77,7 @@ impl PeerStream {
             durable_at_peer: last,
             applied_at_peer: last,
             promise_from: None,
+            alone_through: None,
             catching_up_since: now,
         }
     }
@@ -172,6 +175,22 @@ impl PeerStream {
     /// Writers wait as the mode says from the next number on, unless they do already.
     pub fn promise_from_here(&mut self) {
         self.promise_from.get_or_insert(self.queue.last());
+        self.alone_through = None;
+    }
+
+    /// From the next number on nobody waits for the peer; the order goes on.
+    pub fn answer_alone(&mut self, now: Mono) {
+        (self.promise_from, self.catching_up_since) = (None, now);
+        self.alone_through = Some(self.queue.last());
+        self.stage = match self.stage {
+            StreamStage::Replicating => StreamStage::CatchingUp,
+            StreamStage::Holding => StreamStage::Queuing,
+            other => other,
+        };
+    }
+
+    pub fn answers_alone(&self) -> bool {
+        self.alone_through.is_some()
     }
 
     /// What was given so far was not given under the promise of this mode.
@@ -182,10 +201,19 @@ impl PeerStream {
         }
     }
 
-    /// Whether it is time to promise something: the backlog is small, or it took too long.
-    pub fn may_promise(&self, now: Mono, mode: Mode) -> bool {
+    /// Whether it is time to promise something: the backlog is small, or it took too long. After writers were answered alone the peer has
+    /// to have what was queued then, and what is queued by now so soon that a writer behind it hardly waits.
+    pub fn may_promise(&self, now: Mono, settings: &Settings, rate: Option<u64>) -> bool {
         let due = now.since(self.catching_up_since) >= limits::CATCH_UP_AFTER;
-        due || self.queue.bytes() <= limits::CATCH_UP_BYTES || mode == Mode::Async
+        let is_small = self.queue.bytes() <= limits::CATCH_UP_BYTES;
+        if settings.mode == Mode::Async {
+            return true;
+        }
+        let Some(through) = self.alone_through else { return due || is_small };
+        let soon = rate.is_none_or(|rate| {
+            drains_within(self.queue.bytes(), limits::PROMISED_WITHIN.min(settings.wait_limit / 2), rate)
+        });
+        through <= self.durable_at_peer && soon && (due || is_small)
     }
 
     /// From which number on the promise holds, once it does.
@@ -288,7 +316,7 @@ impl PeerStream {
     /// Whether the peer has the write of this number as its writer asks.
     pub fn has(&self, level: AckLevel, last: Seq) -> bool {
         let confirmed = match level {
-            AckLevel::Local => last,
+            AckLevel::Local | AckLevel::LocalDurable => last,
             AckLevel::Received if injected(Fault::NearsyncAckTooEarly) => last,
             AckLevel::Durable if injected(Fault::SyncAckTooEarly) => self.received_at_peer,
             AckLevel::Received => self.received_at_peer,
@@ -335,6 +363,7 @@ impl PeerStream {
         self.received_at_peer = received;
         self.catching_up_since = now;
         self.promise_from = self.promise_from.filter(|_| keeps_promise);
+        self.alone_through = self.alone_through.map(|_| self.queue.last());
     }
 
     /// Writers have what the mode promises.
@@ -348,4 +377,8 @@ impl PeerStream {
         assert_eq!(self.queue.last(), last, "a stream has every number from its first on");
         assert!(self.stage != StreamStage::Replicating || self.keeps_promise(), "the promise of the mode holds");
     }
+}
+
+fn drains_within(bytes: u64, time: Duration, bytes_per_s: u64) -> bool {
+    u128::from(bytes) * 1_000_000_000 <= u128::from(bytes_per_s) * time.as_nanos()
 }

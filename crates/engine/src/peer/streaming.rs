@@ -64,9 +64,12 @@ impl Peer {
     /// Takes up the mode's promise once the backlog is small. True: it holds from now on.
     pub fn take_up_promise(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         let Some(stream) = self.outbox.sending.stream_mut().filter(|stream| stream.is_open()) else { return false };
-        if !stream.is_promised() && !stream.may_promise(cx.now.mono, common.settings.mode) {
+        if !stream.is_promised() && !stream.may_promise(cx.now.mono, &common.settings, cx.peer.rate) {
             common.set_timer(cx, GroupTimer::CatchUp, limits::CATCH_UP_AFTER);
             return false;
+        }
+        if stream.answers_alone() {
+            cx.coverage.hit(CoveragePoint::PromisedAfterAlone);
         }
         stream.promise_from_here();
         let Some(from) = stream.holds_promise() else { return false };

@@ -7,6 +7,7 @@ use crate::ids::CommandId;
 use crate::peer::meeting::why_apart;
 use crate::peer::resync::{WAITS_FOR_TURN, set_all_dirty};
 use crate::primary::Primary;
+use crate::primary::alone::degrade;
 use crate::records::record::AfterSuper;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::wakes::Wake;
@@ -51,7 +52,7 @@ impl Primary {
         }
         self.window.forget();
         match common.settings.policy {
-            Policy::Degrade => self.fall_to_logging(common, cx, "the policy became 'degrade' while the link was down"),
+            Policy::Degrade => degrade(self, common, cx, "the policy became 'degrade' while the link was down"),
             Policy::Hold(window) => {
                 let until = self.window.open(cx.now.mono, window);
                 cx.timers.set(TimerKey::Group(common.id(), GroupTimer::HoldEnd), until);

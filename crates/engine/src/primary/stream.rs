@@ -7,6 +7,7 @@ use crate::injected_fault::{Fault, injected};
 use crate::peer::stream::PeerStream;
 use crate::peer::streaming::LostLink;
 use crate::primary::Primary;
+use crate::primary::alone::degrade;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::PEER_FAILED;
 use crate::shared::wakes::Wake;
@@ -126,7 +127,10 @@ impl Primary {
         }
         match (common.settings.mode, common.settings.policy) {
             (Mode::Async | Mode::Logging, _) => self.peer.outbox.keep_order(false),
-            (_, Policy::Degrade) => self.fall_to_logging(common, cx, why),
+            (_, Policy::Degrade) => {
+                self.peer.outbox.keep_order(false);
+                return degrade(self, common, cx, why);
+            }
             (_, Policy::Hold(window)) => {
                 let until = self.window.open(cx.now.mono, window);
                 cx.timers.set(TimerKey::Group(common.id(), GroupTimer::HoldEnd), until);
@@ -142,11 +146,11 @@ impl Primary {
         let holds = matches!(common.settings.policy, Policy::Hold(_));
         if self.peer.state(common) == State::Holding && holds && self.window.is_over(cx.now.mono) {
             cx.coverage.hit(CoveragePoint::HoldEnded);
-            let why = match self.peer.greeting.hello() {
-                Some(hello) if hello.failed => format!("the peer window ended; {PEER_FAILED}"),
-                _ => "the peer window ended".into(),
-            };
-            self.fall_to_logging(common, cx, &why);
+            if self.peer.greeting.hello().is_some_and(|hello| hello.failed) {
+                // It does not come back before it is restarted: as in `async`, nothing is kept for it.
+                return self.fall_to_logging(common, cx, &format!("the peer window ended; {PEER_FAILED}"));
+            }
+            degrade(self, common, cx, "the peer window ended");
         }
     }
 }

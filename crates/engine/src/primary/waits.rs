@@ -8,13 +8,19 @@ use core::time::Duration;
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::injected_fault::{Fault, injected};
-use crate::limits;
 use crate::peer::pause::PauseCause;
 use crate::peer::stream::PeerStream;
 use crate::primary::Primary;
+use crate::primary::alone::{go_on_alone, is_left_behind, may_go_on_alone};
 use crate::shared::coverage::CoveragePoint;
 use crate::state::{Mode, Policy, State};
 use crate::time::Mono;
+use crate::{Settings, limits};
+
+/// Those who wait are looked at so often.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+const PEER_WAS_SILENT: &str = "the peer was silent: writers are answered without it, in order";
 
 impl Primary {
     /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
@@ -27,10 +33,15 @@ impl Primary {
         }
         if let Some((_, slot)) = self.waiters.first_for_peer().filter(|_| streamed == self.peer.outbox.streams()) {
             let since = common.slots.write(slot).since;
-            self.wait_limit_reached(common, cx, since);
+            if is_left_behind(self, common, cx) {
+                cx.coverage.hit(CoveragePoint::SilentPeerLeftBehind);
+                go_on_alone(self, common, cx, PEER_WAS_SILENT);
+            } else {
+                self.wait_limit_reached(common, cx, since);
+            }
         }
         if !self.waiters.is_quiet() {
-            common.set_timer(cx, GroupTimer::Waits, Duration::from_millis(100));
+            common.set_timer(cx, GroupTimer::Waits, LOOK_AGAIN);
         }
     }
 
@@ -50,8 +61,14 @@ impl Primary {
             let why = what_is_full(common, "and the peer has not answered since it stalled");
             return self.give_up_session(common, cx, &why);
         }
+        if is_left_behind(self, common, cx) {
+            // Whoever waits is looked at once more, and the queue's own policy decides.
+            go_on_alone(self, common, cx, PEER_WAS_SILENT);
+            return;
+        }
         let silent = cx.peer.silent_for(cx.now.mono);
-        if common.settings.mode == Mode::Async && silent > cx.peer.suspect_after() {
+        let as_in_async = common.settings.mode == Mode::Async || self.peer.outbox.answers_alone();
+        if as_in_async && silent > cx.peer.suspect_after() {
             cx.coverage.hit(CoveragePoint::QueueFullPeerSilent);
             return self.give_up_session(common, cx, &what_is_full(common, "and the peer is silent"));
         }
@@ -72,6 +89,14 @@ impl Primary {
             Policy::Hold(_) if promises && self.peer.state(common) == State::Holding => {}
             // A peer that is back within the window gets its time to confirm.
             Policy::Hold(window) if promises && cx.now.mono < self.window.end_for(since, window).plus(wait_limit) => {}
+            // Nobody waits for the peer any more. Who waits for room waits on, as in `async`.
+            _ if may_go_on_alone(self, common) && !self.waiters.nobody_waits_for_peer() => {
+                let why = match self.peer.waited_for_ourselves(common, cx) {
+                    None => "a write waited longer than wait_limit",
+                    Some((_, why)) => why,
+                };
+                go_on_alone(self, common, cx, why);
+            }
             // Nobody waits any more. Whose fault it was says how the group goes on.
             _ => match self.peer.waited_for_ourselves(common, cx) {
                 None => self.give_up_session(common, cx, "a write waited longer than wait_limit"),
@@ -130,6 +155,12 @@ impl Primary {
             common.fail_unnumbered(cx, slot);
         }
     }
+}
+
+/// When somebody who begins to wait for the peer is looked at first.
+pub(super) fn first_look_at_waits(settings: &Settings) -> Duration {
+    let first = if settings.keeps_order_alone() { LOOK_AGAIN } else { Duration::from_secs(1) };
+    first.min(settings.wait_limit)
 }
 
 fn check_held_up(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx) {

@@ -13,13 +13,13 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::primary::Primary;
+use crate::primary::waits::first_look_at_waits;
 use crate::records::record::AfterSuper;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::flushes::FlushWaiter;
@@ -218,10 +218,10 @@ impl Primary {
         (stored.first, stored.last, stored.level) = (first, last, level);
         stored.enter(WriteStage::Writing);
         stored.waits_for_peer(cx.now.mono);
-        if level > AckLevel::Local {
+        if level.waits_for_peer() {
             stored.remote_done = false;
             self.waiters.wait_for_peer(last, slot);
-            common.set_timer(cx, GroupTimer::Waits, common.settings.wait_limit.min(Duration::from_secs(1)));
+            common.set_timer(cx, GroupTimer::Waits, first_look_at_waits(&common.settings));
         }
         common.counters.writes += 1;
         common.counters.written_bytes += op.length;
@@ -243,7 +243,7 @@ impl Primary {
         // What a flush under way covers is not durable before that flush ends.
         let others_unflushed =
             volume.flushes.unflushed_bytes() > 0 || volume.flushes.is_under_way() || record > Seq::NONE;
-        let durable = op.fua || op.level == AckLevel::Durable;
+        let durable = op.fua || op.level.is_durable_here();
         // One that failed may have left a part of itself in a cache.
         if !durable || result.is_err() {
             volume.flushes.wrote(op.length);
@@ -251,7 +251,8 @@ impl Primary {
         match result {
             Ok(()) => {
                 common.slots.write(slot).enter(WriteStage::Here);
-                if op.fua && others_unflushed {
+                let counts_on_it = op.fua || op.level == AckLevel::LocalDurable;
+                if counts_on_it && others_unflushed {
                     common.flush_write(cx, slot, op.volume, record);
                 }
             }
@@ -271,7 +272,7 @@ impl Primary {
 fn write_locally(common: &mut GroupCommon, cx: &mut Cx, slot: u32, op: &WriteOp, level: AckLevel) {
     let token = Token::new(common.id(), slot);
     let store = Store::Volume(common.id(), op.volume);
-    let durable = (op.fua && !injected(Fault::FuaSkipped)) || level == AckLevel::Durable;
+    let durable = (op.fua && !injected(Fault::FuaSkipped)) || level.is_durable_here();
     cx.out.push_back(match &op.what {
         WriteKind::Data(buf) => Output::Write {
             token,
@@ -279,7 +280,7 @@ fn write_locally(common: &mut GroupCommon, cx: &mut Cx, slot: u32, op: &WriteOp,
             offset: op.offset,
             parts: vec![WriteBytes::Payload(Slice { buf: buf.clone(), start: 0, length: op.length as u32 })],
             durable,
-            waits_for_peer: level > AckLevel::Local,
+            waits_for_peer: level.waits_for_peer(),
         },
         WriteKind::Zero { no_hole } => {
             Output::Zero { token, store, offset: op.offset, length: op.length, no_hole: *no_hole, durable }

@@ -43,6 +43,11 @@ impl PeerView {
         rate.min(limits::RESYNC_BACKLOG_BYTES_MAX)
     }
 
+    /// Silence after which writers who may be answered without the peer are.
+    pub fn left_behind_after(&self) -> Duration {
+        limits::SILENCE_LEAVES_BEHIND.max(limits::SILENCE_LEAVES_BEHIND_ROUND_TRIPS * self.round_trip)
+    }
+
     /// Silence that makes a pulled cable likelier than a slow peer.
     pub fn suspect_after(&self) -> Duration {
         limits::SILENCE_SUSPECT + 4 * self.round_trip

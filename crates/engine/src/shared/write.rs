@@ -11,8 +11,21 @@ use crate::{Buf, IoError, limits};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AckLevel {
     Local,
+    /// Nothing, though the mode asks for durability on both: here it has it.
+    LocalDurable,
     Received,
     Durable,
+}
+
+impl AckLevel {
+    pub fn waits_for_peer(self) -> bool {
+        self >= AckLevel::Received
+    }
+
+    /// The local write is durable before the writer is answered.
+    pub fn is_durable_here(self) -> bool {
+        matches!(self, AckLevel::LocalDurable | AckLevel::Durable)
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -161,6 +161,10 @@ fn policies() -> String {
     setting_values(124, word)
 }
 
+fn degrades() -> String {
+    setting_values(167, |settings| settings.degrade.word())
+}
+
 fn starts() -> String {
     let word = |settings: &Settings| match settings.start_alone {
         StartAlone::Serve => "serve",
@@ -191,7 +195,7 @@ fn group_hello_table() -> String {
             1,
             2,
             format!(
-                "{}. From here to queue items: the sender's settings, for display. [A further \
+                "{}. From here to degrade: the sender's settings, for display. [A further \
                  key](change.md#a-configuration-key) is a new protocol version",
                 modes()
             ),
@@ -204,6 +208,7 @@ fn group_hello_table() -> String {
         number("wait", 8, 0xba, "ns"),
         number("queue bytes", 8, 0xb8, ""),
         number("queue items", 8, 0xb9, ""),
+        number("degrade", 1, 1, degrades()),
         number("volumes", 2, 1, format!("at most {VOLUMES_MAX}")),
         number("first volume's size", 8, 0xb3, "and so on: in the group (P), or of the device (S)"),
     ];

@@ -6,7 +6,7 @@ use engine::cell;
 use engine::identity::{Confirmed, Identity, Role};
 use engine::journal::{JournalEntry, JournalIndex, RecordKind};
 use engine::limits::{REGION_BYTES, SECTOR_BYTES};
-use engine::state::{Mode, Pause, Policy, State};
+use engine::state::{Degrade, Mode, Pause, Policy, State};
 use engine::superblock::{JournalHead, RollbackPoint, Superblock};
 use engine::undo;
 use engine::wire::{self, Ack, FlushPoints, FrameHeader, FrameKind, GroupHello, SyncBegin, Tick, VolumeRange};
@@ -169,6 +169,7 @@ pub fn hello() -> GroupHello {
         settings: Settings {
             mode: Mode::Async,
             policy: Policy::Hold(Duration::from_nanos(0xb6)),
+            degrade: Degrade::Logging,
             wait_limit: Duration::from_nanos(0xb7),
             autosync: true,
             queue_bytes: 0xb8,

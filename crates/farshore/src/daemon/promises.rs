@@ -7,7 +7,7 @@ use settings::{GroupKey, GroupName, Keyed, LiveSettings};
 use units::exact::show_seconds;
 
 /// Those that say what an acknowledgement means. The others may well differ: nodes have more memory or less.
-const PROMISES: [&str; 4] = ["mode", "policy", "hold", "wait_limit"];
+const PROMISES: [&str; 5] = ["mode", "policy", "degrade", "hold", "wait_limit"];
 
 /// Warnings of a group, as one of its nodes shows it beside its peer.
 pub(super) fn of_group(

@@ -1,12 +1,12 @@
 //! Has the links connect again on purpose, for other settings or new certificates, and nothing has to be synced for it.
 //!
 //! In `async` the queue bridges the moment without a connection. In `sync` and `nearsync` the policy `degrade` would let
-//! writers go on alone at once, and an update sync would have to follow; for a moment that we make ourselves writers are
-//! held instead, as under `hold`, until the link is back or has had its time.
+//! writers go on alone at once, and with `degrade = "logging"` an update sync would have to follow; for a moment that we make
+//! ourselves writers are held instead, as under `hold`, until the link is back or has had its time.
 
 use std::time::{Duration, Instant};
 
-use engine::state::{Mode, Policy, State};
+use engine::state::{Degrade, Mode, Policy, State};
 use engine::{Command, GroupId, Settings};
 use host::driver::{DriverControl, DriverSnapshot, Gone};
 use host::link::SocketOptions;
@@ -55,9 +55,13 @@ pub(super) async fn reconnect(
 
 fn would_degrade(now: &DriverSnapshot, id: GroupId, settings: &Settings) -> bool {
     let state = now.groups.iter().find(|group| group.status.id == id).map(|group| group.status.state);
-    matches!(settings.mode, Mode::Sync | Mode::Nearsync)
-        && settings.policy == Policy::Degrade
-        && matches!(state, Some(State::Replicating | State::CatchingUp))
+    let costs = match state {
+        Some(State::Replicating) => true,
+        // Writers are answered alone as it is, and the queue bridges the time without a link.
+        Some(State::CatchingUp) => settings.degrade == Degrade::Logging,
+        _ => false,
+    };
+    matches!(settings.mode, Mode::Sync | Mode::Nearsync) && settings.policy == Policy::Degrade && costs
 }
 
 /// Every link that was up came up again, or the hold has ended without it. What other groups are in says nothing of `held`: one
@@ -66,5 +70,5 @@ fn are_back(held: &[GroupId], before: &DriverSnapshot, now: &DriverSnapshot) -> 
     let any_is = |state| now.groups.iter().any(|group| held.contains(&group.status.id) && group.status.state == state);
     let mut links = before.links.iter().zip(&now.links).filter(|(before, _)| before.connection.is_some());
     let all_up = links.all(|(before, now)| now.connection.is_some() && now.connections > before.connections);
-    !any_is(State::Holding) && (all_up || any_is(State::Logging))
+    !any_is(State::Holding) && (all_up || any_is(State::Logging) || any_is(State::Queuing))
 }

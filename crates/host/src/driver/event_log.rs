@@ -78,6 +78,7 @@ pub(super) fn line(group: &str, volumes: &[LocalVolume], event: &Event) -> Optio
         Event::Pulled { bytes } => {
             warn(format!("{} that this node lost with its power were fetched back from the peer", show_size(*bytes)))
         }
+        Event::QueuedAlone { why } => warn(format!("writes are answered without the peer, and follow in order: {why}")),
         Event::WritesAlone { generation } => info(format!("writes go on without the peer, as generation {generation}")),
         Event::Decided { decision, .. } => of_decision(decision, named),
         Event::SyncBegan { .. } | Event::SyncEnded { .. } | Event::SnapshotEnded { .. } => of_sync(event),

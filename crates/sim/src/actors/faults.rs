@@ -333,8 +333,8 @@ fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
             None => return false,
         },
         7 => {
-            let policy = SimOptions::policy(&mut world.rng);
-            world.set(group, |settings| settings.policy = policy);
+            let (policy, degrade) = (SimOptions::policy(&mut world.rng), SimOptions::degrade(&mut world.rng));
+            world.set(group, |settings| (settings.policy, settings.degrade) = (policy, degrade));
             return true;
         }
         8 => {

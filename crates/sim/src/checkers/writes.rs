@@ -283,6 +283,7 @@ impl WriteOracle {
                     g.state_excuses(*to);
                 }
             }
+            Event::QueuedAlone { .. } => self.queued_alone(node, group),
             Event::Admitted { id, first, last, part_bytes } => return self.admitted(*id, *first, *last, *part_bytes),
             Event::WritesAlone { generation } => {
                 let g = self.group(group);

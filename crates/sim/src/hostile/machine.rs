@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::identity::Role;
-use engine::state::{Mode, Policy};
+use engine::state::{Degrade, Mode, Policy};
 use engine::wire::{FrameHeader, HEADER_BYTES};
 use engine::*;
 
@@ -37,6 +37,7 @@ pub struct MachineShape {
     pub volume_bytes: u64,
     pub mode: Mode,
     pub policy: Policy,
+    pub degrade: Degrade,
     pub memory_bytes: u64,
     pub link_timeout_s: u64,
 }
@@ -75,7 +76,13 @@ fn config(id: usize, starts_as: Role, shape: &MachineShape) -> NodeConfig {
         starts_as,
         meets_peer_first: false,
         volumes: vec![volume; shape.volumes],
-        settings: Settings { mode: shape.mode, policy: shape.policy, wait_limit, ..Settings::default() },
+        settings: Settings {
+            mode: shape.mode,
+            policy: shape.policy,
+            degrade: shape.degrade,
+            wait_limit,
+            ..Settings::default()
+        },
         journal_bytes: limits::JOURNAL_BYTES_MIN,
         window_bytes: limits::WINDOW_BYTES_MIN,
         activity: ActivityConfig { extent_bytes: 128 << 10, extents: limits::EXTENTS_MIN },

@@ -40,6 +40,7 @@ impl CommandLedger {
         let settings = Settings {
             mode: options.modes[0],
             policy: options.policy,
+            degrade: options.degrade,
             wait_limit: Duration::from_millis(options.wait_limit_ms),
             autosync: true,
             queue_bytes: options.queue_bytes,

@@ -8,7 +8,7 @@ mod openings;
 use std::time::Duration;
 
 use engine::limits::KIB;
-use engine::state::{Mode, Policy};
+use engine::state::{Degrade, Mode, Policy};
 use engine::{Command, Input, StartAlone, VolumeId};
 
 use super::{GROUP, SECOND};
@@ -111,6 +111,7 @@ pub enum SparseStep {
     },
     Mode(Mode),
     Policy(Policy),
+    Degrade(Degrade),
     StartAlone(StartAlone),
     Autosync(bool),
     Queue {
@@ -245,6 +246,7 @@ impl SparseStep {
         world.set(GROUP, |settings| match self {
             SparseStep::Mode(mode) => settings.mode = *mode,
             SparseStep::Policy(policy) => settings.policy = *policy,
+            SparseStep::Degrade(degrade) => settings.degrade = *degrade,
             SparseStep::StartAlone(start_alone) => settings.start_alone = *start_alone,
             SparseStep::Autosync(autosync) => settings.autosync = *autosync,
             SparseStep::Queue { bytes, items } => (settings.queue_bytes, settings.queue_items) = (*bytes, *items),

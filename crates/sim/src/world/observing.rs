@@ -48,6 +48,7 @@ impl World {
                 self.checkers.sees_primary(&self.cluster, node, group);
                 Ok(())
             }
+            Event::QueuedAlone { .. } => self.checkers.check_queued(&self.cluster, node, group),
             Event::Admitted { .. } => self.checkers.check_alone(&self.cluster, node, group),
             Event::Decided { row, .. } => {
                 self.tally.rows.insert(row);

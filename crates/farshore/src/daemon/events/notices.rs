@@ -224,12 +224,13 @@ fn of_group(group: &ConfiguredGroup, event: &Event, new: &dyn Fn(EventKind) -> N
         }
         Event::RolledBack { to } => new(EventKind::RolledBack).with("sequence", to.seq.0),
         Event::Note(_) => new(EventKind::Note),
-        // These begin or end something, and were told there; of single writes nothing is told.
+        // These begin or end something, or change the state, and were told there; of single writes nothing is told.
         Event::SyncBegan { .. }
         | Event::SyncEnded { .. }
         | Event::WritersHeldUp { .. }
         | Event::WritersGoOn
         | Event::LocalWriteFailed { .. }
+        | Event::QueuedAlone { .. }
         | Event::Admitted { .. }
         | Event::AppliedWrite { .. } => return None,
     })

@@ -3,7 +3,7 @@
 //! durable under `sync`, received under `nearsync` (P1). That what was confirmed as durable stays there other checkers see.
 //!
 //! What excuses an answer without the peer: an operator typed other settings, or `logging`; and under any policy but `strict` that
-//! the stream ended.
+//! the stream ended, or that the primary said that it answers from its queue.
 
 use engine::state::{Mode, Policy, State};
 use engine::wire::Ack;
@@ -49,6 +49,15 @@ impl WriteOracle {
         (g.mode, g.policy) = (settings.mode, settings.policy);
         g.happened.changes += 1;
         g.excuses.orders += 1;
+    }
+
+    /// From here on a primary answers without its peer, from its queue.
+    pub(super) fn queued_alone(&mut self, node: usize, group: GroupId) {
+        let g = self.group(group);
+        if g.current.is_some_and(|(primary, _)| primary == node) {
+            g.happened.changes += 1;
+            g.excuses.streams += 1;
+        }
     }
 
     /// A secondary that stands in this run confirms what it has of it.
@@ -111,8 +120,22 @@ mod tests {
 
     /// A write is admitted while the group is in step; this happens; then the stream ends, and the write is answered with success.
     fn answered(policy: Policy, happens: impl Fn(&mut WriteOracle)) -> Result<(), OracleFailure> {
+        answered_in_step(policy, |oracle| {
+            happens(oracle);
+            oracle.event(0, GROUP, &reports(State::Logging))
+        })
+    }
+
+    fn reports(to: State) -> Event {
+        Event::State { from: State::Logging, to, why: String::new() }
+    }
+
+    /// The same, and the stream goes on.
+    fn answered_in_step(
+        policy: Policy,
+        happens: impl Fn(&mut WriteOracle) -> Result<(), OracleFailure>,
+    ) -> Result<(), OracleFailure> {
         let mut oracle = WriteOracle::new(&[(GROUP, vec![4096])], Mode::Sync, policy);
-        let reports = |to: State| Event::State { from: State::Logging, to, why: String::new() };
         oracle.primary_ready(0, GROUP, &[&[0; 4096]], DiskCaches::Anothers, &Identity::default())?;
         oracle.event(0, GROUP, &reports(State::Replicating))?;
         let asked = ClientRequest::Write {
@@ -125,8 +148,7 @@ mod tests {
         oracle.issued(RequestId(1), 0, GROUP, asked, 0);
         let (first, last) = (Seq(1), Seq(2));
         oracle.event(0, GROUP, &Event::Admitted { id: RequestId(1), first, last, part_bytes: 256 })?;
-        happens(&mut oracle);
-        oracle.event(0, GROUP, &reports(State::Logging))?;
+        happens(&mut oracle)?;
         oracle.replied(RequestId(1), true)
     }
 
@@ -143,5 +165,9 @@ mod tests {
         assert!(answered(Policy::Strict, |oracle| confirms(oracle, Seq(2))).is_ok());
         assert!(answered(Policy::Strict, |oracle| oracle.order_typed(GROUP)).is_ok());
         assert!(answered(Policy::Degrade, |_| {}).is_ok());
+        let says_so = |oracle: &mut WriteOracle| oracle.event(0, GROUP, &Event::QueuedAlone { why: String::new() });
+        assert!(answered_in_step(Policy::Degrade, says_so).is_ok());
+        assert!(objects(answered_in_step(Policy::Degrade, |_| Ok(()))), "it shows that both have what it answers");
+        assert!(objects(answered_in_step(Policy::Strict, says_so)));
     }
 }

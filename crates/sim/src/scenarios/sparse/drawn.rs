@@ -542,8 +542,9 @@ impl Draw<'_> {
             }
             StepKind::Logging => SparseStep::Order { whom: GroupMember::Primary, command: Command::Logging },
             StepKind::Mode => SparseStep::Mode(*self.rng.pick(&Mode::ALL)),
-            StepKind::Settings => match self.rng.below(3) {
+            StepKind::Settings => match self.rng.below(4) {
                 0 => SparseStep::Policy(SimOptions::policy(self.rng)),
+                3 => SparseStep::Degrade(SimOptions::degrade(self.rng)),
                 1 => SparseStep::Autosync(self.rng.percent(50)),
                 _ => SparseStep::StartAlone(*self.rng.pick(&[
                     StartAlone::Serve,
