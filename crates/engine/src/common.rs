@@ -57,6 +57,8 @@ pub(crate) struct GroupCommon {
     clock: ClockNews,
     /// Not served yet, since then: what the peer confirmed of the run before may be missing here.
     fenced: Option<Mono>,
+    /// Not opened, whatever else is known: the peer, which is connected, has not said who it is since a reset.
+    awaits_peer: bool,
     pub counters: GroupCounters,
     pub memory: MemoryWish,
     wakes: Wakes,
@@ -78,6 +80,7 @@ impl GroupCommon {
             undo: UndoStore::new(config.history_bytes),
             clock: ClockNews::default(),
             fenced: None,
+            awaits_peer: false,
             counters: GroupCounters::default(),
             memory: MemoryWish::default(),
             wakes: Wakes::default(),

@@ -46,6 +46,26 @@ pub(crate) enum GroupTimer {
     Greeting,
 }
 
+impl GroupTimer {
+    pub const ALL: [GroupTimer; 15] = [
+        GroupTimer::Waits,
+        GroupTimer::LocalFlush,
+        GroupTimer::Tick,
+        GroupTimer::HoldEnd,
+        GroupTimer::Autosync,
+        GroupTimer::Snapshot,
+        GroupTimer::Stall,
+        GroupTimer::CatchUp,
+        GroupTimer::ApplyFlush,
+        GroupTimer::ApplyRetry,
+        GroupTimer::Drain,
+        GroupTimer::TidyBits,
+        GroupTimer::StartAlone,
+        GroupTimer::RecordAgain,
+        GroupTimer::Greeting,
+    ];
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LinkTimer {
     Heartbeat,

@@ -8,6 +8,7 @@ use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::{Confirmed, Role};
 use crate::formats::wire::{FrameHeader, FrameKind, GroupHello};
+use crate::group::reset::GroupReset;
 use crate::ids::*;
 use crate::peer::Peer;
 use crate::primary::Primary;
@@ -16,7 +17,7 @@ use crate::shared::lifecycle::AfterRollback;
 use crate::shared::link::LinkUse;
 use crate::shared::operation_slots::SlotOperation;
 use crate::state::Broken;
-use crate::{GroupConfig, IoResult, limits};
+use crate::{GroupConfig, IoResult};
 
 pub(crate) struct Group {
     /// What both halves use.
@@ -27,6 +28,8 @@ pub(crate) struct Group {
     stop_wanted: bool,
     /// Why it is not taken up in this run: [`crate::Node::refuse`].
     refused: Option<String>,
+    /// It is being started anew, or was and has not met its peer since.
+    reset: Option<GroupReset>,
     /// What the node's pool knows last that this group holds.
     counted_bytes: u64,
     /// What the link counts of it.
@@ -40,6 +43,7 @@ impl Group {
             secondary: Secondary::new(&config),
             stop_wanted: false,
             refused: None,
+            reset: None,
             counted_bytes: 0,
             counted_use: LinkUse::default(),
             common: GroupCommon::new(node, config),
@@ -119,7 +123,7 @@ impl Group {
         }
     }
 
-    /// A store broke: stop acknowledging, drop the stream, say so; only a restart helps (rule 12).
+    /// A store broke: stop acknowledging, drop the stream, say so; only a new start helps (rule 12).
     pub fn fail(&mut self, cx: &mut Cx, broken: Broken) {
         if broken == Broken::VolumeFlush && !self.common.sb.has_lost_caches() {
             self.common.sb.caches_lost();
@@ -129,6 +133,10 @@ impl Group {
         }
         if self.common.has_failed() {
             return;
+        }
+        if self.common.sb.lost_unrecorded() {
+            // What the run before a reset could not record is this one's to record, once it knows its superblock.
+            self.common.sb.caches_lost();
         }
         if self.primary.peer.outbox.streams() {
             self.primary.end_stream(&mut self.common, cx, broken.words());
@@ -149,19 +157,14 @@ impl Group {
 
     /// A session with the peer begins: say who we are.
     pub fn link_up(&mut self, cx: &mut Cx) {
-        self.secondary.primary_report.is_past();
-        self.primary.peer.session_begins(cx);
-        if self.common.is_starting() || self.common.lifecycle.has_stopped() {
-            return;
-        }
-        self.secondary.new_session();
-        self.say_hello(cx, FrameKind::GroupHello);
-        self.common.set_timer(cx, GroupTimer::Greeting, limits::GREETING_LATE_AFTER);
+        reset::begin_round(self, cx, 0);
     }
 
     pub fn say_hello(&mut self, cx: &mut Cx, kind: FrameKind) {
         if let Some(link) = cx.peer.link {
-            cx.send_control(link, kind, self.common.id(), self.shown().hello().encode());
+            let (kind, seq) = self.primary.peer.greeting.greets(kind);
+            let header = FrameHeader { seq, ..FrameHeader::new(kind, cx.peer.session, self.common.id()) };
+            cx.send(link, header, crate::SendPayload::Control(self.shown().hello().encode()));
         }
     }
 
@@ -172,9 +175,13 @@ impl Group {
             Role::Primary => self.primary.stream_lost(&mut self.common, cx, why),
             Role::Secondary => self.secondary.lost_session(),
         }
+        reset::open_when_met(self, cx);
     }
 
     pub fn frame(&mut self, cx: &mut Cx, header: FrameHeader, payload: crate::FramePayload) {
+        if !reset::is_of_this_round(self, cx, &header, &payload) {
+            return;
+        }
         if self.primary.peer.greeting.unfit().is_some() && header.kind.sender().is_some() {
             // Of a peer that does not fit nothing is acted on; the other groups of the session go on.
             return;
@@ -223,6 +230,9 @@ impl Group {
     // ---- timers ----------------------------------------------------------------------------------------------------
 
     pub fn timer(&mut self, cx: &mut Cx, timer: GroupTimer) {
+        if reset::comes_to_rest(self) {
+            return;
+        }
         match timer {
             GroupTimer::Waits => self.primary.check_waits(&mut self.common, cx),
             GroupTimer::LocalFlush => self.common.flush_for_bits(cx),
@@ -242,6 +252,7 @@ impl Group {
             // `proceed` looks at the deadline.
             GroupTimer::Drain => {}
             GroupTimer::TidyBits => self.common.tidy_bits(cx),
+            GroupTimer::StartAlone if reset::has_to_meet(self) => reset::open_when_met(self, cx),
             GroupTimer::StartAlone => {
                 let Peer { reconcile, greeting, .. } = &mut self.primary.peer;
                 reconcile.start_alone(&mut self.common, cx, greeting);
@@ -257,6 +268,7 @@ impl Group {
             return;
         }
         self.primary.peer.check_invariants(&self.common);
+        assert!(!reset::is_closed(self) || self.common.slots.are_idle(), "nothing is asked of stores that are closed");
         let reported = self.common.sb.confirmed != Confirmed::default();
         assert!(self.common.role() == Role::Primary || !reported, "nobody confirms anything to a secondary");
         assert!(!self.common.has_wakes(), "whoever may go on was looked at");
@@ -274,6 +286,7 @@ pub mod meeting;
 pub mod orders;
 pub mod receiving;
 pub mod records;
+pub mod reset;
 pub mod roles;
 pub mod scheduling;
 pub mod start;

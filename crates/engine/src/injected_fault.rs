@@ -160,6 +160,12 @@ faults! {
         "The end of a snapshot clears the bits of what was written since its freeze too.";
     SnapshotEndsEarly, "snapshot-ends-early", "rule 8, P2",
         "A snapshot's end is sent while regions of it are still being read.";
+    ResetUndrained, "reset-undrained", "rule 12",
+        "A group that is reset has its stores closed while something is still asked of them.";
+    ResetForgetsLoss, "reset-forgets-loss", "rule 12, P1",
+        "A reset leaves behind that a flush failed, where that could not be recorded.";
+    ResetServesAtOnce, "reset-serves-at-once", "P6",
+        "A primary that was reset opens its export before its peer has said who it is.";
     RepairForgotten, "repair-forgotten", "P5",
         "A region whose local write failed is never sent again.";
     LastWordMasked, "last-word-masked", "rule 2, P3",

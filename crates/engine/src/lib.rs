@@ -34,6 +34,7 @@ pub mod state;
 pub mod status;
 mod time;
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -220,6 +221,10 @@ pub enum Command {
     DropRollbackPoint {
         name: String,
     },
+    /// Start a group that failed anew, from what is on record (rule 12). `entropy` seeds new generations' tags.
+    Reset {
+        entropy: u64,
+    },
 }
 
 /// What came of a command, in a sentence for people.
@@ -297,6 +302,11 @@ pub enum Input {
         group: GroupId,
         id: CommandId,
         command: Command,
+    },
+    /// The answer to [`Output::Reopen`]: the group as a start finds it now, or why it is not taken up. Settings stay as they are.
+    Reopened {
+        group: GroupId,
+        opened: Result<Box<GroupConfig>, String>,
     },
     /// Stop cleanly: answer what is due, flush, record, then [`Output::Stopped`].
     Stop,
@@ -388,6 +398,11 @@ pub enum Output {
     Serve {
         group: GroupId,
         open: bool,
+    },
+    /// Nothing of the group is under way: close all of its stores, drop what caches hold of them, and open them again as at a start,
+    /// then [`Input::Reopened`].
+    Reopen {
+        group: GroupId,
     },
     Event {
         group: GroupId,

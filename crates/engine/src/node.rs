@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use crate::context::{Cx, LinkTimer, TimerKey};
 use crate::formats::codec::FieldDecoder;
 use crate::formats::wire::{FrameHeader, FrameKind};
-use crate::group::Group;
+use crate::group::{Group, reset};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::shared::cost::frame_bytes;
@@ -113,6 +113,7 @@ impl Node {
             }
             Input::Tick => {}
             Input::Command { group, id, command } => self.in_group(group, |g, cx| g.command(cx, id, command)),
+            Input::Reopened { group, opened } => self.in_group(group, |g, cx| reset::reopened(g, cx, opened)),
             Input::LinkUp { peer, link, session } => self.link_up(peer, link, session),
             Input::LinkDown { link, reason } => self.link_down(link, &reason),
             Input::Start { entropy, boot } => self.start_all(entropy, boot),

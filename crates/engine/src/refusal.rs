@@ -60,12 +60,12 @@ refusal_codes! {
     GroupStarting = "group-starting", Later, "the group is starting, or stands still on its way";
     RoleChanging = "role-changing", Later, "a demotion or a promotion of the group is under way";
     GroupStopping = "group-stopping", Later, "the daemon is being stopped";
-    GroupFailed = "group-failed", Never, "the group has failed on this node: put right what the sentence names, and restart the daemon";
+    GroupFailed = "group-failed", Never, "the group has failed on this node: put right what the sentence names, then `reset` the group";
     StoreFailed = "store-failed", Never, "a disk failed while the command was being carried out, so it was not; the group has failed";
-    RoleRecorded = "role-recorded", Never, "the new role is on record, and the group has failed meanwhile: put right what the sentence names, and \
-        restart the daemon";
-    RecordUnknown = "record-unknown", Never, "a disk failed while the result was being recorded: whether it is on record is not known before a \
-        restart of the daemon";
+    RoleRecorded = "role-recorded", Never, "the new role is on record, and the group has failed meanwhile: put right what the sentence names, \
+        then `reset` the group";
+    RecordUnknown = "record-unknown", Never, "a disk failed while the result was being recorded: whether it is on record is not known before \
+        the group is `reset`";
     NotPrimary = "not-primary", Never, "the command is for the primary, and this node is the secondary";
     ModeLogging = "mode-logging", Never, "the mode is `logging`: set another one first";
     NeedsFullSync = "needs-full-sync", Never, "only `sync --full` makes the copy whole";

@@ -95,7 +95,7 @@ impl Pause {
     }
 }
 
-/// What broke for good until the node is restarted.
+/// What broke for good until the group is started anew: by a reset, or with the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     VolumeFlush,
@@ -114,7 +114,7 @@ impl Broken {
     pub fn words(self) -> &'static str {
         match self {
             Broken::VolumeFlush => {
-                "a volume's flush failed: what it acknowledged may be lost, restart after repairing the device"
+                "a volume's flush failed: what it acknowledged may be lost, repair the device before 'farshore reset GROUP'"
             }
             Broken::VolumeApply => "a volume refused a replicated write",
             Broken::VolumeRead => "a volume could not be read",
@@ -123,7 +123,7 @@ impl Broken {
             Broken::Undo => "the undo store could not be written or read",
             Broken::Superblock => "the group's superblock could not be written or read",
             Broken::VolumeShrank => "a volume is smaller than it was",
-            Broken::Device => "it was not taken up when the daemon started",
+            Broken::Device => "its devices or its files could not be taken up",
             Broken::Start => "the group's state could not be recovered",
         }
     }
@@ -228,6 +228,7 @@ impl fmt::Display for State {
 /// | syncing, catching-up, replicating | paused | the secondary has no space |
 /// | paused | syncing, catching-up, logging, queuing, holding | it has again; link lost |
 /// | any | failed | a store broke |
+/// | failed | logging | an operator reset the group: it starts anew |
 const EDGES: [&[usize]; State::KINDS] = [
     &[2, 7],
     &[0, 3, 7],
@@ -236,7 +237,7 @@ const EDGES: [&[usize]; State::KINDS] = [
     &[0, 1, 3, 5, 6, 7],
     &[0, 1, 3, 7],
     &[0, 1, 2, 3, 5, 7],
-    &[],
+    &[0],
 ];
 
 /// Every legal edge, by the words of its ends.
@@ -285,7 +286,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_is_final_and_reachable_from_everywhere() {
+    fn failed_is_reachable_from_everywhere_and_left_by_a_new_start_alone() {
+        assert_eq!(EDGES[7], [0]);
         for (from, edges) in EDGES.iter().enumerate() {
             assert_eq!(edges.contains(&7), from != 7);
             assert!(!edges.contains(&from), "staying is no edge");

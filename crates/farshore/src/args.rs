@@ -104,9 +104,14 @@ pub enum CliCommand {
         after_help = "Examples:\n  farshore promote db\n  farshore promote db --on beta       (typed on alpha)\n  farshore promote db --force         (says what may be lost; the peer must be stopped)\n\nA node that is primary already has nothing to do."
     )]
     Promote(PromoteArgs),
+    /// Start a group that failed anew, without a restart of the daemon
+    #[command(
+        after_help = "Examples:\n  farshore reset db\n  farshore reset db web --on beta     (typed on alpha)\n  farshore reset --all\n\nThe group's devices and files are closed and opened, and what is on record counts, as at a start of the daemon.\nPut right first what 'farshore status' names: while the cause is still there, the group fails again.\nA group that has not failed has nothing to do."
+    )]
+    Reset(ResetArgs),
     /// Say what becomes of a group that is refused because a volume is on another device than before
     #[command(
-        after_help = "Examples:\n  farshore accept-device db data --rebuild             (a new disk: this node is rebuilt from its peer)\n  farshore accept-device db data --content-is-good     (a primary whose data was moved to it: nothing is sent before 'sync --full';\n                                                        also the first start of a primary whose disk carries data already)\n\nThe group begins anew on this node at the next start of its daemon. If devices only changed places, give each volume its own instead."
+        after_help = "Examples:\n  farshore accept-device db data --rebuild             (a new disk: this node is rebuilt from its peer)\n  farshore accept-device db data --content-is-good     (a primary whose data was moved to it: nothing is sent before 'sync --full';\n                                                        also the first start of a primary whose disk carries data already)\n\nThe group begins anew on this node with 'farshore reset GROUP', or at the next start of its daemon. If devices only changed places, give each volume its own instead."
     )]
     AcceptDevice(AcceptDeviceArgs),
     /// Show or give up the images kept besides the volumes' own, such as the one before a sync
@@ -190,6 +195,17 @@ pub struct ConnectArgs {
 
 #[derive(Debug, ClapArgs)]
 pub struct LoggingArgs {
+    #[command(flatten)]
+    pub groups: GroupsArgs,
+    /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: ReachAny,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct ResetArgs {
     #[command(flatten)]
     pub groups: GroupsArgs,
     /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)

@@ -28,6 +28,7 @@ mod progress;
 mod promote;
 mod reach;
 mod record;
+mod reset;
 mod role_target;
 mod scan;
 mod serve;
@@ -100,6 +101,7 @@ fn run(command: CliCommand) -> CommandOutcome {
         CliCommand::Set(args) => set::run(&args),
         CliCommand::Demote(args) => demote::run(&args),
         CliCommand::Promote(args) => promote::run(&args),
+        CliCommand::Reset(args) => reset::run(&args),
         CliCommand::AcceptDevice(args) => accept_device::run(&args),
         CliCommand::Mark(MarkCommand::List(args)) => mark::list(&args),
         CliCommand::Mark(MarkCommand::Drop(args)) => mark::drop(&args),

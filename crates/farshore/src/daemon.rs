@@ -27,6 +27,7 @@ mod reconnect;
 mod recorder;
 mod recording;
 pub(crate) mod renewal;
+mod reopening;
 mod role_changes;
 mod role_hooks;
 pub mod seals;
@@ -40,6 +41,7 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use answer::{Desk, PeerLook};
@@ -47,12 +49,13 @@ use anyhow::Context;
 use events::EventKeeper;
 use front_desk::FrontDesk;
 use host::disk::meta::StateDirectory;
-use host::driver::{self, DriverControl, DriverEnd};
+use host::driver::{self, DriverControl, DriverEnd, GroupOpener};
 use host::link::control;
 use host::tls::{CredentialStore, Paths};
 use peer_desk::{PeerDesk, visitors};
 use recorder::MinuteRecorder;
 use renewal::Renewal;
+use reopening::{GroupReopener, RefusedGroups};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seals::Seals;
 use settings::{Config, GroupOverrides, LinkOverrides, NodeName, Proof, Silent};
@@ -110,14 +113,16 @@ pub fn run(
     let control_socket = here.control_socket();
     raise_descriptors();
     let telling = service::keep_waiting("opening volumes and journals");
-    let opened = open::open(&config, &node, &silent)?;
+    let mut opened = open::open(&config, &node, &silent)?;
     drop(telling);
     let (proof, renewal) = given(&config, &node, proof);
-    let refused = opened.refused.clone();
+    let refused = RefusedGroups::new(opened.refused.clone());
     let may_peers = here.peer_commands;
     let events = Rc::new(EventKeeper::open(&config, &node)?);
     let (notices, told) = driver::notices();
-    let (mut setup, seals) = open::setup(&config, &node, (&overrides, &link_overrides), proof, opened, notices);
+    let reopener = Arc::new(GroupReopener::new((&config, &node), opened.take_kept(), refused.clone()));
+    let opened = (opened, reopener.clone() as Arc<dyn GroupOpener>);
+    let mut setup = open::setup(&config, &node, (&overrides, &link_overrides), proof, opened, notices);
     let (door, visits) = control::door(setup.link.peers.iter().map(|peer| peer.name.clone()));
     setup.link.control = Some(door);
     let peers = Rc::new(PeerDesk::new(&setup.link, &config, &node));
@@ -135,12 +140,11 @@ pub fn run(
         );
         let recorder = Rc::new(MinuteRecorder::open(&config, &node, control.clone()));
         let recording = tokio::task::spawn_local(recorder.clone().run());
-        let telling = tokio::task::spawn_local(service::keep_telling(control.clone(), refused.len()));
+        let telling = tokio::task::spawn_local(service::keep_telling(control.clone(), refused.clone()));
         let settings = (overrides, link_overrides);
         let kept = (recorder.clone(), events.clone());
-        let desk =
-            Desk::new(config, node, settings, kept, (control.clone(), look_by(peers.clone())), (renewal, refused));
-        let desk = Rc::new(desk);
+        let looks = (control.clone(), look_by(peers.clone()));
+        let desk = Rc::new(Desk::new(config, node, settings, kept, looks, (renewal, refused)));
         let renewing = tokio::task::spawn_local(desk.clone().look_for_ever());
         let measuring = tokio::task::spawn_local(serve_metrics(desk.clone()));
         let hearing = tokio::task::spawn_local(desk.clone().hear_for_ever(told));
@@ -163,7 +167,7 @@ pub fn run(
     let end = ended(end, &events)?;
     // It would lead nowhere from here on; if it is gone already, so much the better.
     let _ = std::fs::remove_file(&control_socket);
-    let exit = conclude(end, seals);
+    let exit = conclude(end, reopener.take_seals());
     events.finish(end == DriverEnd::Clean);
     Ok(exit.into())
 }

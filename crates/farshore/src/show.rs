@@ -225,7 +225,7 @@ fn state_words(group: &GroupView) -> &'static str {
         (GroupState::Replicating, _) => "the mode's promise holds",
         (GroupState::Holding, _) => "the link is down; writers wait for it",
         (GroupState::Paused, _) => "applying stands still; nothing is lost, and it goes on when the cause is mended",
-        (GroupState::Failed, _) => "stopped for good; mend the cause, then restart the daemon",
+        (GroupState::Failed, _) => "stopped; mend the cause, then type 'farshore reset GROUP'",
         (GroupState::Other(_), _) => "a state this version of the command does not know",
     }
 }

@@ -52,6 +52,7 @@ mod power_storm;
 mod prefix;
 mod record_cost;
 mod recovery;
+mod reset;
 mod role;
 mod role_hooks;
 mod room_in_history;

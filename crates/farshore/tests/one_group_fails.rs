@@ -9,7 +9,7 @@ use serde_json::Value;
 const SMALL: PairPlan = PairPlan { volumes: &["data"], volume_bytes: 2 << 20, mode: "sync", ..PairPlan::DEFAULT };
 
 /// Groups `g` and `h`, both in step.
-fn two_groups() -> Pair {
+pub fn two_groups() -> Pair {
     let mut pair = Pair::new(&SMALL);
     let (near, far) = (pair.path("near-h"), pair.path("far-h"));
     for path in [&near, &far] {
@@ -26,7 +26,7 @@ fn two_groups() -> Pair {
     pair
 }
 
-fn status_of(pair: &Pair, node: Side, name: &str) -> Value {
+pub fn status_of(pair: &Pair, node: Side, name: &str) -> Value {
     let output = pair.run(node, &["status", "--json"]);
     let status: Value = serde_json::from_slice(&output.stdout).expect("status is JSON");
     let groups = status["groups"].as_array().expect("a list");

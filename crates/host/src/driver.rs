@@ -20,6 +20,7 @@ mod groups;
 mod notices;
 mod peers;
 mod plane;
+mod reopening;
 mod request_recorder;
 mod setup;
 mod slab;
@@ -35,7 +36,10 @@ use tokio::task::{LocalSet, spawn_local};
 pub use control::{DriverControl, Gone};
 pub use notices::{DriverNews, DriverNotice, NoticeReceiver, NoticeSender, notices};
 pub use request_recorder::{RecordedKind, RecordedRequest, RecordedRequests};
-pub use setup::{DriverSetup, GroupSetup, LinkSetup, Listen, NodeProof, RefusedGroup, Stores, VolumeSetup, group_tag};
+pub use setup::{
+    DriverSetup, GroupOpener, GroupSetup, LinkSetup, Listen, NodeProof, OpenedGroup, RefusedGroup, Stores, VolumeSetup,
+    group_tag,
+};
 pub use snapshot::{DriverSnapshot, GroupSnapshot, LinkSnapshot, PeerConnection, SyncPace, VolumeSnapshot};
 
 pub use crate::random::entropy;
@@ -118,6 +122,7 @@ async fn run(
         spawn_local(plane.clone().watch_silence()),
         spawn_local(plane.clone().watch_clock()),
         spawn_local(plane.clone().watch_links()),
+        spawn_local(plane.clone().watch_reopened()),
     ];
     let entropy = entropy();
     plane.start(entropy);
@@ -186,8 +191,13 @@ fn open(setup: DriverSetup) -> Result<OpenDriver, String> {
     };
     let known = peers.iter().map(|peer| (peer.id, peer.name.clone())).collect();
     let known = Peers::new(known, definitions.clone(), show_difference);
-    let plane =
-        Rc::new(Plane::new(setup.node, setup.groups, disks, Pool::new(setup.front_bytes), (known, setup.notices)));
+    let plane = Rc::new(Plane::new(
+        setup.node,
+        (setup.groups, setup.opener),
+        disks,
+        Pool::new(setup.front_bytes),
+        (known, setup.notices),
+    ));
     let server = nbd::NbdServer::new(plane.clone(), nbd::Limits::default());
     setup.nbd.iter().try_for_each(|listen| listen_nbd(&server, listen, &tls).map_err(|error| error.to_string()))?;
     let ours = Ourselves { cluster, node, peers: names, secret, definitions, versions: Versions::OURS };

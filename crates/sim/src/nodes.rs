@@ -146,7 +146,8 @@ impl SimCluster {
         self.ledger.command_done(id, result, failed);
     }
 
-    fn group_config(&self, node: usize, group: GroupId) -> GroupConfig {
+    /// A group as a start of it finds it.
+    pub fn group_config(&self, node: usize, group: GroupId) -> GroupConfig {
         let o = &self.options;
         // A node whose state directory was emptied must not begin a history of its own.
         let starts_primary = o.first_primary(group.0) == node && !self[node].is_wiped(group);

@@ -6,6 +6,7 @@ mod links;
 mod observing;
 mod orders;
 mod processes;
+mod resets;
 
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
@@ -40,6 +41,12 @@ pub enum WorldEvent {
     Restart {
         node: usize,
         boot: u64,
+    },
+    /// A group's stores are open again.
+    Reopened {
+        node: usize,
+        boot: u64,
+        group: GroupId,
     },
     PowerLoss {
         node: usize,
@@ -208,6 +215,9 @@ impl World {
             WorldEvent::TurnEnds { node, boot } if self.cluster[node].boot() == boot => self.drain(node),
             WorldEvent::Restart { node, boot } if self.cluster[node].boot() == boot && !self.cluster[node].up() => {
                 self.boot(node);
+            }
+            WorldEvent::Reopened { node, boot, group } if self.cluster[node].boot() == boot => {
+                resets::reopened(self, node, group);
             }
             WorldEvent::PowerLoss { node } => {
                 let down = self.rng.between(100_000_000, 3_000_000_000);

@@ -57,6 +57,7 @@ mod rare_edges;
 mod repair;
 mod repeated;
 mod replay_of_a_comparison;
+mod reset;
 mod rollback;
 mod served_alone;
 mod shared_link;

@@ -435,7 +435,7 @@ fn a_way_back_that_was_not_recorded_leaves_the_journal_to_be_read() {
     world.until("it is back, and stands still again", stands_still);
     world.cluster[FAR].storage.trouble.fail_next_record = true;
     let CommandResult::Refused(why) = world.promote(FAR, true) else { panic!("the bits could not be stored") };
-    assert!(why.text.contains("a restart goes on"), "{why}");
+    assert!(why.text.contains("a reset goes on"), "{why}");
     world.restore_path();
     world.pass(SECOND);
     world.crash(FAR, false, MILLISECOND);

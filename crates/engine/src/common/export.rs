@@ -15,6 +15,16 @@ impl GroupCommon {
         self.fenced = Some(cx.now.mono);
     }
 
+    /// As [`GroupCommon::fence_export`], and nothing else opens it until the peer has been met, or was waited for.
+    pub fn fence_until_met(&mut self, cx: &Cx) {
+        self.fence_export(cx);
+        self.awaits_peer = true;
+    }
+
+    pub fn awaits_peer(&self) -> bool {
+        self.awaits_peer
+    }
+
     /// The export was not opened yet, since then.
     pub fn fenced_since(&self) -> Option<Mono> {
         self.fenced
@@ -28,12 +38,13 @@ impl GroupCommon {
     /// A demotion: should this node be promoted again, the export waits again.
     pub fn close_export(&mut self) {
         self.never_served();
-        self.fenced = None;
+        (self.fenced, self.awaits_peer) = (None, false);
     }
 
-    /// The export closes before it was opened, perhaps in the moment in which it is recorded that it will be.
+    /// The export closes before it was opened, perhaps in the moment in which it is recorded that it will be. Of one that was reset, and
+    /// waits to meet its peer, that says nothing: the run before may have served.
     pub fn never_served(&mut self) {
-        if self.fenced.is_some() {
+        if self.fenced.is_some() && !self.awaits_peer {
             self.sb.not_served();
         }
     }
@@ -70,7 +81,7 @@ impl GroupCommon {
     }
 
     pub fn open_exports(&mut self, cx: &mut Cx) {
-        if self.fenced.take().is_some() && self.lifecycle.is_running() {
+        if !self.awaits_peer && self.fenced.take().is_some() && self.lifecycle.is_running() {
             cx.out.push_back(Output::Serve { group: self.id(), open: true });
         }
     }

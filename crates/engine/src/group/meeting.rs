@@ -3,7 +3,7 @@
 use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{FlushPoints, FrameHeader, FrameKind, GroupHello, decode_ranges, flags};
-use crate::group::Group;
+use crate::group::{Group, reset};
 use crate::peer::Peer;
 use crate::secondary::Secondary;
 use crate::shared::wakes::Wake;
@@ -74,6 +74,7 @@ impl Group {
             return;
         }
         take_up(&mut self.secondary, &mut self.primary.peer, hello);
+        reset::open_when_met(self, cx);
         self.primary.peer.hears_of_end(&mut self.common, cx);
         self.primary.meet_peer(&mut self.common, cx);
         self.primary.peer.report_primary_state(&mut self.common, cx);
@@ -97,6 +98,7 @@ impl Group {
             return;
         }
         take_up(&mut self.secondary, &mut self.primary.peer, hello);
+        reset::open_when_met(self, cx);
         if failed {
             return self.primary.peer_failed(&mut self.common, cx);
         }

@@ -6,7 +6,7 @@ use alloc::string::String;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::FrameKind;
-use crate::group::Group;
+use crate::group::{Group, reset};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::Peer;
@@ -23,6 +23,9 @@ use crate::{Command, CommandResult, Output, RefusalCode, Settings, limits};
 
 impl Group {
     pub fn command(&mut self, cx: &mut Cx, id: CommandId, command: Command) {
+        if let Command::Reset { entropy } = command {
+            return reset::command(self, cx, id, entropy);
+        }
         if let (Command::Set(settings), false) = (&command, self.common.lifecycle.is_running()) {
             let changes_mode = self.common.role() == Role::Primary && self.common.settings.mode != settings.mode;
             self.common.settings = *settings;
@@ -57,6 +60,7 @@ impl Group {
             Command::Demote => self.primary.peer.demote(&mut self.common, cx, id),
             Command::Promote { force, entropy } => self.promote(cx, Promotion { id, force, entropy }),
             Command::DropRollbackPoint { name } => command_drop_point(&mut self.common, cx, id, &name),
+            Command::Reset { .. } => unreachable!("it is taken in any state"),
         }
     }
 
@@ -71,8 +75,12 @@ impl Group {
                 self.primary.policy_changed(&mut self.common, cx, before.policy);
             }
             self.common.wake(Wake::Room);
-            let Peer { reconcile, greeting, .. } = &mut self.primary.peer;
-            reconcile.start_alone(&mut self.common, cx, greeting);
+            if reset::has_to_meet(self) {
+                reset::open_when_met(self, cx);
+            } else {
+                let Peer { reconcile, greeting, .. } = &mut self.primary.peer;
+                reconcile.start_alone(&mut self.common, cx, greeting);
+            }
         }
         if settings.autosync != before.autosync {
             // Or says that it waits for an order from now on.
@@ -188,6 +196,7 @@ impl Group {
             self.stop_wanted = false;
             return self.stop_without_space(cx);
         }
+        reset::proceed(self, cx);
         match self.common.lifecycle.phase() {
             Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
             Phase::Promoting(promotion) => self.proceed_promote(cx, promotion),

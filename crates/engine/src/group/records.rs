@@ -51,8 +51,8 @@ impl Group {
                     self.common.lifecycle.enter(Phase::Running);
                     // One of its slots may say it.
                     let why = format!(
-                        "{}; it is not known whether the new role is on record: put that right and restart farshore here, and see \
-                         'farshore status' before another node gets a role",
+                        "{}; it is not known whether the new role is on record: put that right, then 'farshore reset GROUP' here, and \
+                         see 'farshore status' before another node gets a role",
                         Broken::Superblock.words()
                     );
                     cx.refuse(id, RefusalCode::RecordUnknown, why);

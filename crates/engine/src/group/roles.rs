@@ -229,7 +229,7 @@ fn already_primary(closed: Option<String>, both_are_primary: bool) -> String {
 /// Another store failed while the promotion was being recorded: nothing is opened over it.
 fn failed_meanwhile(broken: Broken) -> String {
     format!(
-        "{}; the promotion is on record, but nothing is opened: put that right and restart farshore here, then this node is the primary",
+        "{}; the promotion is on record, but nothing is opened: put that right, then 'farshore reset GROUP' here: this node is the primary",
         broken.words()
     )
 }

@@ -7,7 +7,7 @@ use crate::context::Cx;
 use crate::formats::identity::{Decision, Identity, Role};
 use crate::formats::superblock::Superblock;
 use crate::formats::wire::FrameHeader;
-use crate::group::Group;
+use crate::group::{Group, reset};
 use crate::ids::{NodeId, RequestId, VolumeId};
 use crate::peer::orders::PermitEvents;
 use crate::records::start::CannotStart;
@@ -39,6 +39,7 @@ impl Group {
         match self.refused.take() {
             Some(why) => self.start_failed(cx, CannotStart::new(Broken::Device, why)),
             None => {
+                let entropy = reset::entropy(self, entropy);
                 self.common.numbers.seed(entropy);
                 self.common.start().begin(cx, entropy, boot);
             }

@@ -5,13 +5,15 @@
 //! files durable -> superblock -> bitmap -> activity log -> [bits stored, log emptied] -> [secondary: replay] -> flush -> record -> ready
 //! ```
 
-use crate::context::Cx;
+use alloc::format;
+
+use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::formats::wire::FrameKind;
-use crate::group::Group;
+use crate::group::{Group, reset};
 use crate::records::start::CannotStart;
 use crate::shared::lifecycle::{Phase, StartStage};
-use crate::{Event, IoResult};
+use crate::{Event, IoResult, limits};
 
 impl Group {
     pub fn start_failed(&mut self, cx: &mut Cx, cannot: CannotStart) {
@@ -20,7 +22,8 @@ impl Group {
         self.common.lifecycle.enter(Phase::Running);
         self.secondary.forget_start();
         self.fail(cx, broken);
-        self.common.standing.explain(why);
+        let unknown = self.common.sb.lost_unrecorded() && !self.common.sb.has_lost_caches();
+        self.common.standing.explain(if unknown { format!("{why}{}", reset::NOT_ON_RECORD) } else { why });
     }
 
     pub fn ready(&mut self, cx: &mut Cx) {
@@ -45,13 +48,15 @@ impl Group {
             },
         );
         self.primary.peer.report_state(&mut self.common, cx, "waiting for the peer");
-        if identity.role == Role::Primary {
+        let is_seen_to = reset::is_ready(self, cx);
+        if identity.role == Role::Primary && !is_seen_to {
             let peer = &mut self.primary.peer;
             peer.reconcile.open_or_fence(&mut self.common, cx, &peer.greeting);
         }
         if cx.peer.link.is_some() {
             self.secondary.new_session();
             self.say_hello(cx, FrameKind::GroupHello);
+            self.common.set_timer(cx, GroupTimer::Greeting, limits::GREETING_LATE_AFTER);
             if let Some(hello) = self.primary.peer.greeting.take_early() {
                 self.peer_hello(cx, hello);
             }

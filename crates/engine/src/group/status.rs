@@ -8,6 +8,7 @@ use crate::common::GroupCommon;
 use crate::formats::identity::{Decision, Identity, Role};
 use crate::formats::wire::GroupHello;
 use crate::group::Group;
+use crate::group::reset::GroupReset;
 use crate::ids::{Position, Seq};
 use crate::peer::repair::reads_regions;
 use crate::peer::resync::waits_for_order;
@@ -23,11 +24,13 @@ pub(crate) struct ShownGroup<'a> {
     common: &'a GroupCommon,
     primary: &'a Primary,
     secondary: &'a Secondary,
+    reset: Option<&'a GroupReset>,
 }
 
 impl Group {
     pub fn shown(&self) -> ShownGroup<'_> {
-        ShownGroup { common: &self.common, primary: &self.primary, secondary: &self.secondary }
+        let Group { common, primary, secondary, reset, .. } = self;
+        ShownGroup { common, primary, secondary, reset: reset.as_ref() }
     }
 }
 
@@ -61,7 +64,7 @@ impl ShownGroup<'_> {
 
     /// Inner states as one line, for a simulator's failure report.
     pub fn explain(&self) -> String {
-        let ShownGroup { common, primary, secondary } = self;
+        let ShownGroup { common, primary, secondary, .. } = self;
         format!(
             "{:?} waiters {:?} cold {:?} writes {:?} sending {:?} replica {:?}",
             common.lifecycle.phase(),
@@ -79,7 +82,7 @@ impl ShownGroup<'_> {
     }
 
     pub fn glance(&self) -> GroupGlance {
-        let ShownGroup { common, primary, secondary } = self;
+        let ShownGroup { common, primary, secondary, .. } = self;
         GroupGlance {
             identity: self.identity(),
             state: self.state(),
@@ -93,13 +96,14 @@ impl ShownGroup<'_> {
     }
 
     pub fn status(&self, link: &PeerLink, now: Now) -> GroupStatus {
-        let ShownGroup { common, primary, secondary } = self;
+        let ShownGroup { common, primary, secondary, .. } = self;
         let greeting = &primary.peer.greeting;
         let identity = self.identity();
         let role = identity.role;
         let is_secondary = role == Role::Secondary;
         let (bytes, items, high_water) = primary.peer.outbox.queued();
-        let reported = secondary.shown_words(common, greeting).map(Into::into);
+        let words = self.reset.and_then(GroupReset::words);
+        let reported = words.or_else(|| secondary.shown_words(common, greeting).map(Into::into));
         let volumes = common.volumes.iter().zip(common.volumes.device_sizes());
         let volumes = volumes.map(|(volume, device_bytes)| VolumeStatus {
             size_bytes: volume.size_bytes(),

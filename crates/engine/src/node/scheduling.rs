@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::context::TimerKey;
 use crate::formats::identity::Identity;
-use crate::group::Group;
+use crate::group::{Group, reset};
 use crate::ids::{GroupId, mix};
 use crate::injected_fault::{Fault, injected};
 use crate::node::Node;
@@ -47,6 +47,8 @@ impl Node {
         }
         if group.common().lifecycle.stage().is_none() {
             self.starts.release(id);
+        } else if reset::wants_start(group) {
+            self.starts.wait(id);
         }
         let permit = group.take_permit_events();
         let has_permit = permit.taken || self.syncs.holds(id);

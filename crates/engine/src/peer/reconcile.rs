@@ -126,7 +126,7 @@ const CLOSED_UNTIL_MET: &str = "nothing was recorded of this group here, and the
      farshore there; 'farshore set GROUP start_alone=serve' opens it without";
 
 /// And while the peer is there and primary too.
-const CLOSED_BESIDE_PRIMARY: &str = "the export here stays closed as long as the peer is seen to be primary: demote one of the two, or \
+pub(crate) const CLOSED_BESIDE_PRIMARY: &str = "the export here stays closed as long as the peer is seen to be primary: demote one of the two, or \
      'farshore set GROUP start_alone=serve' opens it beside the peer's";
 
 /// And when it has met one that is not.
@@ -169,6 +169,11 @@ impl Reconciliation {
     pub fn session_ends(&mut self) {
         self.enter(ReconcileStage::NotYet);
         self.full_sync_due = false;
+    }
+
+    /// In the session of the run before, which was reset: answers to its questions are told from those to this run's.
+    pub fn follows(&mut self, before: &Reconciliation) {
+        self.questions = before.questions + 1;
     }
 
     /// The question of this number is the last one.

@@ -80,6 +80,8 @@ pub(crate) struct SuperWriter {
     dirty: bool,
     /// That a flush failed is still to be recorded.
     lost_caches: bool,
+    /// The same of the run before a reset: the start takes it for what it is.
+    lost_before: bool,
     /// What follows, and from which update.
     after: Vec<(u64, AfterSuper)>,
     /// What the last update says of [`SuperWriter::durable_batches`].
@@ -103,6 +105,16 @@ impl SuperWriter {
     /// That a flush failed is not on record yet.
     pub fn has_lost_caches(&self) -> bool {
         self.lost_caches
+    }
+
+    /// What the next start of this process has to know and no record may tell: caches of the run before lost something.
+    pub fn lost_unrecorded(&self) -> bool {
+        self.lost_caches || self.lost_before
+    }
+
+    /// The run before this one was reset, and this is what it could not record.
+    pub fn follows_loss(&mut self, lost: bool) {
+        self.lost_before = lost;
     }
 
     /// Something of this kind follows from an update that is not durable yet.
@@ -172,6 +184,8 @@ impl SuperWriter {
             return Err(Broken::Superblock);
         }
         self.lost_caches &= self.dirty;
+        // Of a start nothing is written before what it makes of that is said.
+        self.lost_before = false;
         let recorded = self.durable;
         if !self.waits_for_the_other_slot() {
             self.durable = self.writing;

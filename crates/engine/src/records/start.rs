@@ -188,6 +188,8 @@ impl GroupStart<'_> {
             return Err(CannotStart::new(Broken::Superblock, PEERS_DIRECTORY));
         }
         let current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
+        // As if that had been recorded before the reset.
+        let found = Superblock { boot: if self.sb.lost_unrecorded() { 0 } else { found.boot }, ..found };
         self.sb.take_up(current, found.identity);
         self.sb.current.served_unverified &= !injected(Fault::ServedAloneForgotten);
         self.volumes.take_up_sizes(&found.sizes);

@@ -311,7 +311,7 @@ impl Secondary {
         if common.has_failed() {
             common.lifecycle.enter(Phase::Running);
             if let AfterRollback::Promote(Promotion { id, .. }) = then {
-                let why = "a store of this node failed on the way back to the rollback point; a restart goes on with it if it had been \
+                let why = "a store of this node failed on the way back to the rollback point; a reset goes on with it if it had been \
                            recorded";
                 cx.refuse(id, RefusalCode::StoreFailed, why);
             }

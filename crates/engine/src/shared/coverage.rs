@@ -17,6 +17,11 @@ macro_rules! coverage_points {
 }
 
 coverage_points! {
+    GroupReset,
+    ResetWhileConnected,
+    PeerReset,
+    ResetBesidePrimary,
+    ResetRefused,
     OverlapWaited,
     QueueFullWaited,
     QueueFullLinkDown,

@@ -110,6 +110,14 @@ impl Flushes {
         !self.now.is_empty()
     }
 
+    /// Whoever waits, also for a flush that will never begin.
+    pub fn take_waiters(&mut self) -> Vec<FlushWaiter> {
+        let mut waiters = core::mem::take(&mut self.now);
+        waiters.append(&mut self.next);
+        waiters.append(&mut self.later);
+        waiters
+    }
+
     /// The flush under way has ended: through where, and for whom. If it failed, for all.
     pub fn ended(&mut self, ok: bool) -> (Seq, Vec<FlushWaiter>) {
         let through = self.under_way.take().expect("one flush at a time");

@@ -2,11 +2,12 @@
 
 use alloc::format;
 use alloc::string::String;
+use core::cmp::Ordering;
 
 use crate::Settings;
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::formats::wire::{FrameHeader, FrameKind, GroupHello};
-use crate::ids::{Generation, Incarnation, NodeId, Position};
+use crate::ids::{Generation, Incarnation, NodeId, Position, Seq};
 
 /// Why a peer that is connected is of no use.
 pub(crate) const PEER_FAILED: &str = "the peer reports that its half of the group has failed; see 'status' there";
@@ -23,6 +24,22 @@ pub(crate) struct Greeting {
     settings: Option<Settings>,
     /// Its copy is no image, as far as is known, in whatever session.
     lacks_image: bool,
+    /// It was primary, and had not failed, in whatever session.
+    served_last: bool,
+    /// How often either half was reset within this session: both greet anew each time.
+    round: u64,
+    /// This node has said who it is in this round.
+    has_greeted: bool,
+}
+
+/// Of which round of greetings a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameRound {
+    /// From before a reset: it counts for nothing.
+    Past,
+    Present,
+    /// The peer's half was reset: it greets anew.
+    Next(u64),
 }
 
 impl Greeting {
@@ -68,8 +85,42 @@ impl Greeting {
         (self.hello, self.early, self.unfit) = (None, None, None);
     }
 
+    // ---- resets within a session -----------------------------------------------------------------------------------
+
+    pub fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// Nothing of the rounds before counts any more.
+    pub fn begin_round(&mut self, round: u64) {
+        self.forget();
+        (self.round, self.has_greeted) = (round, false);
+    }
+
+    /// The kind and the number of the frame that says who this node is. Whoever was reset says that by a hello first, also where his
+    /// start failed.
+    pub fn greets(&mut self, kind: FrameKind) -> (FrameKind, Seq) {
+        let is_hello = kind == FrameKind::GroupHello || self.round > 0 && !self.has_greeted;
+        self.has_greeted |= is_hello;
+        if is_hello { (FrameKind::GroupHello, Seq(self.round)) } else { (kind, Seq::NONE) }
+    }
+
+    /// A session delivers in order: between a reset here and the peer's answer to it all is from before.
+    pub fn round_of(&self, header: &FrameHeader) -> FrameRound {
+        if header.kind != FrameKind::GroupHello {
+            let is_past = self.round > 0 && self.said().is_none() && self.unfit.is_none();
+            return if is_past { FrameRound::Past } else { FrameRound::Present };
+        }
+        match header.seq.0.cmp(&self.round) {
+            Ordering::Less => FrameRound::Past,
+            Ordering::Equal => FrameRound::Present,
+            Ordering::Greater => FrameRound::Next(header.seq.0),
+        }
+    }
+
     pub fn take_up(&mut self, hello: GroupHello) {
         (self.settings, self.lacks_image) = (Some(hello.settings), hello.lacks_image);
+        self.served_last = hello.identity.role == Role::Primary && !hello.failed;
         self.hello = Some(hello);
     }
 
@@ -101,6 +152,16 @@ impl Greeting {
     /// The peer is primary, and has not failed.
     pub fn serves(&self) -> bool {
         self.hello.as_ref().is_some_and(|hello| hello.identity.role == Role::Primary && !hello.failed)
+    }
+
+    /// The peer was primary, and had not failed, when it was heard last, in whatever session.
+    pub fn served_last(&self) -> bool {
+        self.served_last
+    }
+
+    /// The run before this one was reset, and heard that last.
+    pub fn follows(&mut self, served_last: bool) {
+        self.served_last = served_last;
     }
 
     /// The peer holds the image of this position, whole.
@@ -197,5 +258,39 @@ impl Greeting {
         let earliest = known.earliest(&hello.identity, hello.dirty_bytes);
         hello.dirty_bytes = 0;
         Confirmed { position: known.position.min(hello.identity.position).max(earliest), ..known }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{GroupId, SessionId};
+
+    fn frame(kind: FrameKind, seq: u64) -> FrameHeader {
+        FrameHeader { seq: Seq(seq), ..FrameHeader::new(kind, SessionId(1), GroupId(0)) }
+    }
+
+    #[test]
+    fn a_frame_is_of_the_round_in_which_its_sender_greeted() {
+        let mut greeting = Greeting::default();
+        let (hello, state) = (FrameKind::GroupHello, FrameKind::GroupState);
+        assert_eq!(greeting.round_of(&frame(hello, 0)), FrameRound::Present);
+        assert_eq!(greeting.round_of(&frame(state, 0)), FrameRound::Present, "a start that failed says no more");
+        assert_eq!(greeting.round_of(&frame(hello, 1)), FrameRound::Next(1));
+        greeting.begin_round(2);
+        assert_eq!(greeting.round_of(&frame(hello, 1)), FrameRound::Past);
+        assert_eq!(greeting.round_of(&frame(state, 0)), FrameRound::Past, "the peer has not heard of it");
+        assert_eq!(greeting.round_of(&frame(hello, 2)), FrameRound::Present);
+        greeting.refuse("too small".into());
+        assert_eq!(greeting.round_of(&frame(state, 0)), FrameRound::Present, "it has said who it is");
+    }
+
+    #[test]
+    fn whoever_was_reset_greets_first() {
+        let mut greeting = Greeting::default();
+        assert_eq!(greeting.greets(FrameKind::GroupState), (FrameKind::GroupState, Seq::NONE));
+        greeting.begin_round(3);
+        assert_eq!(greeting.greets(FrameKind::GroupState), (FrameKind::GroupHello, Seq(3)));
+        assert_eq!(greeting.greets(FrameKind::GroupState), (FrameKind::GroupState, Seq::NONE));
     }
 }

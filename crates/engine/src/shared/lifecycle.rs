@@ -151,7 +151,7 @@ impl Lifecycle {
         Lifecycle { phase: Phase::Starting(StartStage::Idle), broken: None }
     }
 
-    /// A store broke, for good: only a restart helps (rule 12). What the group was busy with ends by itself.
+    /// A store broke, for good: only a restart or a reset helps (rule 12). What the group was busy with ends by itself.
     pub fn fail(&mut self, broken: Broken) {
         self.broken.get_or_insert(broken);
     }

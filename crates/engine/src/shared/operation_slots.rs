@@ -128,6 +128,11 @@ impl OperationSlots {
         self.ops.iter().any(|op| matches!(op, Some(SlotOperation::Apply { seq: s }) if *s == seq))
     }
 
+    /// Nothing is under way, and no writer waits.
+    pub fn are_idle(&self) -> bool {
+        self.free.len() == self.ops.len()
+    }
+
     /// Something of the undo store is in flight.
     pub fn saves(&self) -> bool {
         self.ops.iter().any(|op| matches!(op, Some(SlotOperation::SaveRead { .. } | SlotOperation::SaveBatch { .. })))

@@ -24,7 +24,12 @@ pub fn parts() -> [(&'static str, String); 8] {
 
 /// Of each kind of frame its sender and meaning, the header's fields in use, and the payload.
 const KINDS: [(FrameKind, &str, &str, &str); 21] = [
-    (FrameKind::GroupHello, "both: first of each group on a session", "", "[GroupHello](#grouphello)"),
+    (
+        FrameKind::GroupHello,
+        "both: first of each group on a session, and of each [round](#rounds)",
+        "seq: the round",
+        "[GroupHello](#grouphello)",
+    ),
     (FrameKind::SyncBegin, "P: a stream begins", "", "[SyncBegin](#syncbegin)"),
     (FrameKind::SyncReady, "S: earlier writes are applied, the stream is recorded", "offset: the attempt", "none"),
     (FrameKind::Data, "P, numbered: a write", "flags, volume, range, wall, origin", "the bytes"),

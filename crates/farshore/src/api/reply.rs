@@ -215,6 +215,7 @@ impl Reply {
                 | ApiRequest::SetLink { .. }
                 | ApiRequest::Demote { .. }
                 | ApiRequest::Promote { .. }
+                | ApiRequest::Reset { .. }
                 | ApiRequest::DropMark { .. },
                 reply,
             ) => matches!(reply, Reply::Ok { .. }),

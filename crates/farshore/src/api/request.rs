@@ -64,6 +64,8 @@ pub enum ApiRequest {
         #[serde(default, skip_serializing_if = "is_false")]
         skip_hooks: bool,
     },
+    /// Start a group that failed anew, from what is on record.
+    Reset { group: String },
     /// Give a mark up; so far the rollback point is the only one.
     DropMark { group: String, name: String },
     /// What became of an operation: of a request that changes something, by the name that its answer gave it.
@@ -109,6 +111,7 @@ impl ApiRequest {
             | ApiRequest::SetLink { .. }
             | ApiRequest::Demote { .. }
             | ApiRequest::Promote { .. }
+            | ApiRequest::Reset { .. }
             | ApiRequest::DropMark { .. } => false,
         }
     }
@@ -146,6 +149,7 @@ mod tests {
                 ApiRequest::Promote { group: group(), force: false, skip_hooks: false },
                 r#"{"request":"promote","group":"db","force":false}"#,
             ),
+            (ApiRequest::Reset { group: group() }, r#"{"request":"reset","group":"db"}"#),
             (
                 ApiRequest::Demote { group: group(), close_clients: false, skip_hooks: false },
                 r#"{"request":"demote","group":"db"}"#,

@@ -196,7 +196,7 @@ words!(
         Holding = "holding",
         /// applying stands still, nothing is lost; `reason` says what to mend
         Paused = "paused",
-        /// stopped for good; `reason` says what broke
+        /// stopped until a `reset`; `reason` says what broke
         Failed = "failed",
     }
 );

@@ -27,6 +27,7 @@ use super::operations::{Operations, SyncLook};
 use super::reconnect::{ReconnectReason, reconnect};
 use super::recorder::MinuteRecorder;
 use super::renewal::{self, Renewal};
+use super::reopening::RefusedGroups;
 use super::role_changes::{RoleChange, RoleChanges};
 use super::terms::Terms;
 use super::watch::StateWatch;
@@ -74,7 +75,7 @@ pub(super) struct Desk {
     watch: StateWatch,
     terms: Terms,
     /// Why groups were not taken up, by their names.
-    refused: BTreeMap<String, String>,
+    refused: RefusedGroups,
 }
 
 /// Asks a peer's daemon, by its node's name, what only looks there. The answer, or why there is none, soon.
@@ -99,7 +100,7 @@ impl Desk {
         (overrides, link_overrides): (GroupOverrides, LinkOverrides),
         (recorder, events): (Rc<MinuteRecorder>, Rc<EventKeeper>),
         (control, look_at_peer): (DriverControl, PeerLook),
-        (renewal, refused): (Option<Renewal>, BTreeMap<String, String>),
+        (renewal, refused): (Option<Renewal>, RefusedGroups),
     ) -> Desk {
         let (overrides, link_overrides) = (Mutex::new(overrides), Mutex::new(link_overrides));
         let state = &config.node(&node).expect("the node was looked up before").state;
@@ -306,6 +307,7 @@ impl Desk {
                 self.demote(&group, close_clients, skip_hooks).await
             }
             ApiRequest::Promote { group, force, skip_hooks } => self.promote(&group, force, skip_hooks).await,
+            ApiRequest::Reset { group } => self.reset(&group).await,
             ApiRequest::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
             ApiRequest::Set { group, settings } => self.set(&group, settings).await,
             ApiRequest::SetLink { settings } => self.set_link(settings).await,
@@ -463,6 +465,16 @@ impl Desk {
         Ok(Reply::Recorded(Box::new(RecordedBatch { began: opened, lost, bytes: trace.len(), trace })))
     }
 
+    /// Also of a group that was not taken up: its devices are looked at anew.
+    async fn reset(&self, name: &str) -> Result<Reply, Gone> {
+        let (id, group) = match self.find(name) {
+            Ok(found) => found,
+            Err(unknown) => return Ok(unknown),
+        };
+        let command = Command::Reset { entropy: host::driver::entropy() };
+        Ok(reply(group, self.control.command(id, command).await?))
+    }
+
     async fn command(&self, name: &str, command: Command) -> Result<Reply, Gone> {
         let (id, group) = match self.find_taken_up(name) {
             Ok(found) => found,
@@ -601,7 +613,7 @@ impl Desk {
     /// A group that can be given orders.
     fn find_taken_up(&self, name: &str) -> Result<(GroupId, &ConfiguredGroup), Reply> {
         let found = self.find(name)?;
-        match self.refused.get(name) {
+        match self.refused.why(name) {
             Some(why) => Err(Reply::refused(RefusalCode::GroupFailed, format!("{name}: the group has failed: {why}"))),
             None => Ok(found),
         }

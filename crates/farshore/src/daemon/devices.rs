@@ -249,8 +249,9 @@ impl<'a> GroupOnDisk<'a> {
     fn close(&self, found: &GroupDevices, problems: &[String]) -> Box<ClosedGroup> {
         let why = format!(
             "it cannot be opened: {}. Nothing of the group is served or sent, and the peer's copy stays as it is; other groups go on. When \
-             this is put right, restart the daemon",
-            problems.join("; ")
+             this is put right, type 'farshore reset {}' or restart the daemon",
+            problems.join("; "),
+            self.group.name
         );
         // What is recorded may be the other node's.
         let recorded = if self.is_the_peers() { None } else { self.recorded_identity() };

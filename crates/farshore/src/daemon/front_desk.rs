@@ -175,6 +175,7 @@ fn typed(order: &ApiRequest) -> String {
         ApiRequest::Promote { group, force, skip_hooks } => {
             format!("promote {group}{}{}", flag(*force, " --force"), flag(*skip_hooks, " --skip-hooks"))
         }
+        ApiRequest::Reset { group } => format!("reset {group}"),
         ApiRequest::DropMark { group, name } => format!("mark drop {group} {name}"),
         ApiRequest::Set { group, settings } => {
             settings.iter().fold(format!("set {group}"), |text, (key, value)| text + &format!(" '{key}={value}'"))

@@ -13,7 +13,8 @@ use host::disk::overlap::Footprint;
 use host::disk::volume::{VolumeOptions, open_volume};
 use host::disk::{EngineKind, File};
 use host::driver::{
-    DriverSetup, GroupSetup, LinkSetup, Listen, NodeProof, NoticeSender, RefusedGroup, Stores, VolumeSetup, group_tag,
+    DriverSetup, GroupOpener, GroupSetup, LinkSetup, Listen, NodeProof, NoticeSender, OpenedGroup, RefusedGroup,
+    Stores, VolumeSetup, group_tag,
 };
 use host::link::LinkPeer;
 use settings::{
@@ -40,6 +41,7 @@ const FRONT_IN_FLIGHT_BYTES: u64 = 512 << 20;
 pub(super) struct OpenedGroups {
     groups: Vec<OpenGroup>,
     seals: Seals,
+    taken: TakenDevices,
     /// Why groups are not taken up, by their names.
     pub refused: BTreeMap<String, String>,
 }
@@ -97,7 +99,37 @@ pub(super) fn open(config: &Config, node: &NodeName, silent: &Silent) -> anyhow:
             }
         }
     }
+    opened.taken = opening.taken;
     Ok(opened)
+}
+
+/// Opens the volumes and state files of one group again, as a start does; `taken` are the devices of the others.
+///
+/// # Errors
+/// A sentence: why the group is not taken up.
+pub(super) fn open_again(
+    config: &Config,
+    node: &NodeName,
+    (id, group): (GroupId, &ConfiguredGroup),
+    taken: TakenDevices,
+) -> Result<(OpenedGroup, GroupSeals, TakenDevices), String> {
+    let state = &config.node(node).expect("the node was looked up before").state;
+    let strays = Strays::find(&state.join(GROUPS), config, node);
+    let mut opening = GroupOpening { config, node, state, strays, patience: Patience::new(), taken };
+    let (open, seals) = opening.group(id, group).map_err(|closed| closed.why)?;
+    // The settings that hold are the data thread's.
+    let engine = engine_group(config, node, &open, group.settings.for_engine());
+    let OpenGroup { volumes, stores, .. } = open;
+    let volumes = volumes.into_iter().map(|volume| volume.file.expect("a group that is taken up is open")).collect();
+    let stores = stores.expect("a group that is taken up is open");
+    Ok((OpenedGroup { volumes, stores, config: engine }, seals, opening.taken))
+}
+
+impl OpenedGroups {
+    /// What whoever opens a group again has to know of those that are open.
+    pub fn take_kept(&mut self) -> (Seals, TakenDevices) {
+        (std::mem::take(&mut self.seals), std::mem::take(&mut self.taken))
+    }
 }
 
 impl GroupOpening<'_> {
@@ -210,10 +242,20 @@ impl GroupOpening<'_> {
 }
 
 /// The bytes that volumes lie in, and whose they are.
-#[derive(Default)]
-struct TakenDevices(Vec<(Footprint, String)>);
+#[derive(Clone, Default)]
+pub(super) struct TakenDevices(Vec<(Footprint, String)>);
 
 impl TakenDevices {
+    /// The devices of this group are let go of.
+    pub fn leave(&mut self, group: &str) {
+        self.0.retain(|(_, volume)| !is_of(group, volume));
+    }
+
+    /// Those that it has found again.
+    pub fn join(&mut self, group: &str, found: TakenDevices) {
+        self.0.extend(found.0.into_iter().filter(|(_, volume)| is_of(group, volume)));
+    }
+
     fn hold_against(&self, path: &Path) -> Result<Footprint, String> {
         let footprint = Footprint::of(path).map_err(|error| error.to_string())?;
         let Some((theirs, other)) = self.0.iter().find(|(theirs, _)| theirs.overlaps(&footprint)) else {
@@ -222,6 +264,10 @@ impl TakenDevices {
         let what = theirs.relation(&footprint);
         Err(format!("{} {what} the device of volume {other}; two volumes cannot share a device", path.display()))
     }
+}
+
+fn is_of(group: &str, volume: &str) -> bool {
+    volume.split_once('/').is_some_and(|(of, _)| of == group)
 }
 
 fn open_one(
@@ -263,15 +309,15 @@ fn group_directory(state: &Path, group: &ConfiguredGroup, strays: &Strays) -> an
     Ok(directory)
 }
 
-/// What the data thread is given, and the seals to be set when it is at rest.
+/// What the data thread is given; `opener` opens its groups again.
 pub(super) fn setup(
     config: &Config,
     node: &NodeName,
     (overrides, link_overrides): (&GroupOverrides, &LinkOverrides),
     proof: NodeProof,
-    OpenedGroups { groups, seals, .. }: OpenedGroups,
+    (OpenedGroups { groups, .. }, opener): (OpenedGroups, Arc<dyn GroupOpener>),
     notices: NoticeSender,
-) -> (DriverSetup, Seals) {
+) -> DriverSetup {
     let here = config.node(node).expect("the node was looked up before");
     let settings = |group: &OpenGroup| overrides.of(&group.config.name).effective(&group.config.settings).for_engine();
     let windows: u64 = groups.iter().map(|group| group.config.layout.window_bytes).sum();
@@ -284,7 +330,7 @@ pub(super) fn setup(
     }
     let link = link_setup(config, here, link_overrides, proof);
     let largest_frames = link.peers.len() as u64 * limits::PART_BYTES_MAX;
-    let setup = DriverSetup {
+    DriverSetup {
         node: NodeConfig {
             node: config.node_id(node),
             groups: engine_groups,
@@ -293,6 +339,7 @@ pub(super) fn setup(
             syncs_at_once: limits::SYNCS_AT_ONCE,
         },
         groups: setups,
+        opener,
         link,
         nbd: here.nbd.iter().map(|listen_at| listen(config, listen_at)).collect(),
         file_engine: match here.engine {
@@ -304,8 +351,7 @@ pub(super) fn setup(
         front_bytes: bytes(memory_bytes.saturating_mul(2).saturating_add(FRONT_IN_FLIGHT_BYTES)),
         arriving_bytes: bytes(windows.min(memory_bytes).saturating_mul(2).saturating_add(largest_frames)),
         notices,
-    };
-    (setup, seals)
+    }
 }
 
 fn bytes(count: u64) -> usize {

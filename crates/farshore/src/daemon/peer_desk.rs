@@ -113,6 +113,7 @@ impl ReplyBounds {
             | ApiRequest::SetLink { .. }
             | ApiRequest::Demote { .. }
             | ApiRequest::Promote { .. }
+            | ApiRequest::Reset { .. }
             | ApiRequest::DropMark { .. } => PEER_ANSWER_BYTES_MAX,
         }
     }

@@ -69,6 +69,11 @@ impl Seals {
         self.0.push(seals);
     }
 
+    /// A group's files are let go of, and opened again.
+    pub fn remove(&mut self, group: &str) {
+        self.0.retain(|kept| kept.group != group);
+    }
+
     /// Seals what this run has left at rest. Groups that are not sealed, as no disk answers anything for `silence`: none, mostly.
     ///
     /// Without a thread nothing is sealed, and no disk is to blame for it: the log says so, and nobody is waited for.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use host::driver::{DriverControl, DriverSnapshot};
 use sd_notify::NotifyState;
 
+use super::reopening::RefusedGroups;
 use super::view;
 
 /// How often the groups are looked at until all of them have started, and from then on.
@@ -48,14 +49,14 @@ impl ServiceReport {
 
 /// Tells the service manager until the data thread is gone, or for ever. A data thread that does not answer is not called alive: with
 /// `WatchdogSec=` the service manager then ends this process, and starts it anew.
-pub(super) async fn keep_telling(control: DriverControl, refused: usize) {
+pub(super) async fn keep_telling(control: DriverControl, refused: RefusedGroups) {
     if std::env::var_os("NOTIFY_SOCKET").is_none() {
         return;
     }
     let every = sd_notify::watchdog_enabled().map_or(EVERY, |watchdog| EVERY.min(watchdog / 3));
     let mut ready = false;
     while let Ok(snapshot) = control.snapshot().await {
-        let report = ServiceReport::of(&snapshot, refused);
+        let report = ServiceReport::of(&snapshot, refused.count());
         ready |= report.is_ready;
         tell(move || {
             let mut said = vec![NotifyState::Status(&report.status), NotifyState::Watchdog];

@@ -103,6 +103,17 @@ impl File {
         }
     }
 
+    /// Has the kernel drop what it keeps of the file and need not write back. Where it does not, a read may return what a failed write left
+    /// in the cache; that is not to be helped.
+    pub fn forget_cache(&self) {
+        let all = self.opened.durable.iter().chain([&self.opened.plain]);
+        for fd in all.flat_map(|way| [Some(&way.fd), way.buffered.as_ref()]).flatten() {
+            if let Err(error) = rustix::fs::fadvise(fd, 0, None, rustix::fs::Advice::DontNeed) {
+                tracing::debug!("{}: the page cache keeps what it has: {error}", self.opened.path.display());
+            }
+        }
+    }
+
     /// Whether it ends before it did when it was opened. By what the kernel knows: a server that hangs is not asked. One call, which costs
     /// a write some 0.2 us; none for a device.
     pub(super) fn is_cut_short(&self) -> bool {

@@ -2,17 +2,21 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::status::GroupStatus;
-use engine::{Event, GroupId, Mono, NodeConfig, NodeId, Request, Store, VolumeId};
+use engine::{Event, GroupConfig, GroupId, Mono, NodeConfig, NodeId, Request, Store, VolumeId};
 
 use super::clock::NodeClock;
 use super::event_log::{self, LastDecision};
 use super::request_recorder::{RecordedRequests, RequestRecorder};
-use super::setup::{GroupSetup, RefusedGroup, Stores, VolumeSetup};
+use super::setup::{GroupSetup, OpenedGroup, RefusedGroup, Stores, VolumeSetup};
 use super::snapshot::{SyncMeter, SyncPace, VolumeSnapshot};
 use super::volume::LocalVolume;
 use crate::disk::{DiskError, File, FileEngine};
+
+/// Whether somebody still reads from a device that is let go of is looked at so often.
+const DEVICE_HELD_AGAIN: Duration = Duration::from_millis(20);
 
 struct LocalGroup {
     id: GroupId,
@@ -115,6 +119,32 @@ impl LocalGroups {
             Store::Activity(group) => &stores(group).activity,
             Store::Undo(group) => &stores(group).undo,
         }
+    }
+
+    /// The files of a group are let go of: nobody asks anything of them. What is returned frees them, and may wait for a disk.
+    pub fn close(&mut self, id: GroupId) -> Box<dyn FnOnce() + Send> {
+        let group = self.group_mut(id);
+        let (stores, volumes) = (group.stores.take(), group.volumes.clone());
+        let devices: Vec<_> = self.volumes[volumes].iter_mut().filter_map(LocalVolume::close).collect();
+        Box::new(move || {
+            let held: Vec<_> = devices.iter().map(Arc::downgrade).collect();
+            drop((stores, devices));
+            // A client's read asks the engine for nothing, and keeps its device, with the lock, until the disk has answered.
+            while held.iter().any(|device| device.strong_count() > 0) {
+                std::thread::sleep(DEVICE_HELD_AGAIN);
+            }
+        })
+    }
+
+    /// They are open again.
+    pub fn reopened(&mut self, id: GroupId, opened: OpenedGroup) -> GroupConfig {
+        let OpenedGroup { volumes: devices, stores, config } = opened;
+        let group = self.group_mut(id);
+        group.stores = Some(stores);
+        let positions = group.volumes.clone();
+        assert_eq!(positions.len(), devices.len(), "the group has the volumes that it had");
+        self.volumes[positions].iter_mut().zip(devices).for_each(|(volume, device)| volume.reopened(device));
+        config
     }
 
     fn volume_position(&self, group: GroupId, volume: VolumeId) -> usize {

@@ -9,9 +9,11 @@ mod questions;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{CommandId, CommandResult, Input, IoDone, Mono, Node, NodeConfig, Output};
+use engine::{CommandId, CommandResult, GroupId, Input, IoDone, Mono, Node, NodeConfig, Output};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, oneshot};
 
 use super::clients::AttachedClients;
@@ -20,7 +22,8 @@ use super::disk_requests::{DiskRequests, Finished};
 use super::groups::LocalGroups;
 use super::notices::{DriverNews, NoticeSender};
 use super::peers::Peers;
-use super::setup::{GroupSetup, RefusedGroup};
+use super::reopening::{Reopened, Reopening};
+use super::setup::{GroupOpener, GroupSetup, OpenedGroup, RefusedGroup};
 use super::slab::Slab;
 use crate::buffers::Pool;
 use crate::disk::{Completion, FileEngine, OwedAnswers};
@@ -43,6 +46,8 @@ pub(super) struct Plane {
     stop_wanted: Notify,
     came_to_rest: Notify,
     link_ended: Notify,
+    /// Taken by the one task that waits for it.
+    reopened: RefCell<Option<UnboundedReceiver<Reopened>>>,
 }
 
 struct PlaneCore {
@@ -52,6 +57,7 @@ struct PlaneCore {
     groups: LocalGroups,
     peers: Peers,
     notices: NoticeSender,
+    reopening: Reopening,
     clients: AttachedClients,
     commands: Slab<oneshot::Sender<CommandResult>>,
     stop_begun: bool,
@@ -63,12 +69,13 @@ struct PlaneCore {
 impl Plane {
     pub fn new(
         config: NodeConfig,
-        groups: Vec<GroupSetup>,
+        (groups, opener): (Vec<GroupSetup>, Arc<dyn GroupOpener>),
         disks: FileEngine,
         front: Pool,
         (peers, notices): (Peers, NoticeSender),
     ) -> Plane {
         let (groups, refused) = LocalGroups::new(&config, groups);
+        let (reopening, reopened) = Reopening::new(opener);
         let clock = NodeClock::new();
         let mut node = Node::new(config);
         refused.into_iter().for_each(|(id, RefusedGroup { why, recorded })| node.refuse(id, why, recorded));
@@ -79,6 +86,7 @@ impl Plane {
             groups,
             peers,
             notices,
+            reopening,
             clients: AttachedClients::default(),
             commands: Slab::default(),
             stop_begun: false,
@@ -94,6 +102,7 @@ impl Plane {
             stop_wanted: Notify::new(),
             came_to_rest: Notify::new(),
             link_ended: Notify::new(),
+            reopened: RefCell::new(Some(reopened)),
         }
     }
 
@@ -182,6 +191,15 @@ impl Plane {
         }
     }
 
+    /// Feeds groups whose files are open again to the engine, for ever.
+    pub async fn watch_reopened(self: Rc<Self>) {
+        let Some(mut reopened) = self.reopened.take() else { return };
+        while let Some((group, opened)) = reopened.recv().await {
+            self.core.borrow_mut().reopened(group, opened);
+            self.turn();
+        }
+    }
+
     /// Says which disks have stopped answering, for ever.
     pub async fn watch_silence(self: Rc<Self>) {
         loop {
@@ -250,9 +268,18 @@ impl PlaneCore {
                     self.notices.tell(DriverNews::Group { group, event, text });
                 }
             }
+            Output::Reopen { group } => {
+                let let_go = self.groups.close(group);
+                self.reopening.begin(group, let_go);
+            }
             Output::Stopped => self.at_rest = true,
             disk => self.disks.submit(disk, &self.groups),
         }
+    }
+
+    fn reopened(&mut self, group: GroupId, opened: Result<OpenedGroup, String>) {
+        let opened = opened.map(|opened| Box::new(self.groups.reopened(group, opened)));
+        self.input(Input::Reopened { group, opened });
     }
 
     fn command_done(&mut self, id: CommandId, result: CommandResult) {

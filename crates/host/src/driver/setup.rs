@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use engine::NodeConfig;
 use engine::identity::Identity;
+use engine::{GroupConfig, GroupId, NodeConfig};
 
 use super::notices::NoticeSender;
 use crate::disk::{EngineKind, File};
@@ -39,6 +39,33 @@ pub struct GroupSetup {
 impl GroupSetup {
     pub(super) fn is_open(&self) -> bool {
         self.stores.is_some() && self.volumes.iter().all(|volume| volume.device.is_some())
+    }
+}
+
+/// Opens the volumes and files of one group again, after a failure, while the node lives on.
+pub trait GroupOpener: Send + Sync {
+    /// Called on a thread of its own, once nothing of the group is open any more. `let_go` frees what was open until then: it may wait for a
+    /// disk.
+    ///
+    /// # Errors
+    /// As at a start: why the group is not taken up, in a sentence.
+    fn open(&self, group: GroupId, let_go: Box<dyn FnOnce() + Send>) -> Result<OpenedGroup, String>;
+}
+
+/// A group whose files are open again.
+pub struct OpenedGroup {
+    /// In the order of the group's volumes.
+    pub volumes: Vec<Arc<File>>,
+    pub stores: Stores,
+    pub config: GroupConfig,
+}
+
+impl OpenedGroup {
+    /// What the page cache holds of files whose writes or flushes failed may never have reached the disk, and reads as if it had: what is
+    /// read from here on comes from the disk.
+    pub(super) fn forget_caches(&self) {
+        let Stores { superblock, journal, bitmap, activity, undo } = &self.stores;
+        self.volumes.iter().chain([superblock, journal, bitmap, activity, undo]).for_each(|file| file.forget_cache());
     }
 }
 
@@ -91,6 +118,7 @@ pub enum Listen {
 pub struct DriverSetup {
     pub node: NodeConfig,
     pub groups: Vec<GroupSetup>,
+    pub opener: Arc<dyn GroupOpener>,
     pub link: LinkSetup,
     pub nbd: Vec<Listen>,
     pub file_engine: EngineKind,

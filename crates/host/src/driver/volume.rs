@@ -43,6 +43,15 @@ impl LocalVolume {
         self.device.as_ref().expect("a group that is refused asks for nothing of its volumes")
     }
 
+    /// Its device is let go of; what failed there is history once another one is open.
+    pub fn close(&mut self) -> Option<Arc<File>> {
+        self.device.take()
+    }
+
+    pub fn reopened(&mut self, device: Arc<File>) {
+        (self.device, self.error) = (Some(device), None);
+    }
+
     pub fn client_came(&mut self) {
         self.clients += 1;
     }

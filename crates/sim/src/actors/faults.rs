@@ -321,7 +321,7 @@ fn swizzle(world: &mut World) {
 /// An operator types whatever comes to mind.
 fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
     let entropy = world.rng.draw();
-    let command = match world.rng.below(15) {
+    let command = match world.rng.below(16) {
         0 => Command::Logging,
         1 => Command::Sync { full: true },
         2 => Command::Sync { full: false },
@@ -360,6 +360,7 @@ fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
             world.set(group, |settings| settings.wait_limit = limit);
             return true;
         }
+        12 => Command::Reset { entropy },
         _ => {
             let mode = *world.rng.pick(&Mode::ALL);
             world.set_mode(group, mode);

@@ -34,6 +34,8 @@ enum OperatorPlan {
 pub struct Operator {
     plans: BTreeMap<GroupId, OperatorPlan>,
     first_synced: BTreeSet<GroupId>,
+    /// The last reset of each half of a group.
+    resets: BTreeMap<(usize, GroupId), CommandId>,
     /// The last sync asked for.
     syncs: BTreeMap<GroupId, CommandId>,
     /// Faults are over: everything must heal.
@@ -67,10 +69,7 @@ impl Operator {
 
     /// Sees to all groups.
     pub fn act(&mut self, world: &mut World) {
-        for node in world.cluster.ledger.take_restarts() {
-            Operator::replaces_spoiled_records(world, node);
-            world.crash(node, false, 200_000_000);
-        }
+        self.helps_failed(world);
         for group in world.cluster.groups() {
             match self.plans.get(&group) {
                 None => self.tend(world, group),
@@ -79,6 +78,25 @@ impl Operator {
             if world.verdict().is_err() {
                 return;
             }
+        }
+    }
+
+    /// What failed is reset, or started anew with its daemon; and with it where the reset came to nothing.
+    fn helps_failed(&mut self, world: &mut World) {
+        let came_to_nothing =
+            |world: &World, id: &CommandId| matches!(world.cluster.ledger.result(*id), Some(CommandResult::Refused(_)));
+        for (node, group) in world.cluster.ledger.take_failed() {
+            let before = self.resets.remove(&(node, group));
+            let is_spoiled = !world.checkers.facts.spoiled_on(node).is_empty();
+            let tries = before.is_none_or(|id| !came_to_nothing(world, &id)) && !is_spoiled;
+            if tries && world.rng.percent(60) {
+                let entropy = world.rng.draw();
+                let id = world.command(node, group, Command::Reset { entropy });
+                self.resets.insert((node, group), id);
+                continue;
+            }
+            Operator::replaces_spoiled_records(world, node);
+            world.crash(node, false, 200_000_000);
         }
     }
 

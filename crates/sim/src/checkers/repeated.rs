@@ -12,7 +12,11 @@ pub fn role_wanted(command: &Command) -> Option<Role> {
     match command {
         Command::Promote { .. } => Some(Role::Primary),
         Command::Demote => Some(Role::Secondary),
-        Command::Logging | Command::Sync { .. } | Command::Set(_) | Command::DropRollbackPoint { .. } => None,
+        Command::Logging
+        | Command::Sync { .. }
+        | Command::Set(_)
+        | Command::DropRollbackPoint { .. }
+        | Command::Reset { .. } => None,
     }
 }
 
@@ -27,6 +31,8 @@ pub fn is_reached(command: &Command, shown: &GroupStatus) -> bool {
             shown.state == State::Replicating && shown.queue.bytes == 0 && shown.sync.is_none() && is_clean
         }
         Command::DropRollbackPoint { .. } => shown.role == Role::Secondary && shown.rollback_point.is_none(),
+        // Of this node's half: see who asks.
+        Command::Reset { .. } => false,
         // A full sync is a new one each time, and settings are compared by the daemon.
         Command::Sync { full: true } | Command::Set(_) => false,
     }

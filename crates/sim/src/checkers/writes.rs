@@ -271,6 +271,15 @@ impl WriteOracle {
         }
     }
 
+    /// A group starts anew on a node that lives on. What its secondary had received and not landed is gone, as when the node dies.
+    pub fn starts_anew(&mut self, node: usize, group: GroupId) {
+        let g = self.group(group);
+        if g.current.is_some_and(|(primary, _)| primary != node) {
+            g.happened.deaths += 1;
+            g.runs.values_mut().for_each(|run| run.received = Seq::NONE);
+        }
+    }
+
     // ---- what the engine says ----------------------------------------------------------------------------------------
 
     pub fn event(&mut self, node: usize, group: GroupId, event: &Event) -> Result<(), OracleFailure> {

@@ -238,6 +238,7 @@ impl BareMachine {
             Output::Send { link, header, payload } => return self.send(link, header, payload),
             Output::Reply { id, .. } => return self.answered(id),
             Output::Serve { open, .. } => return self.serves = open,
+            Output::Reopen { .. } => unreachable!("nobody resets a group here"),
             Output::CloseLink { link, reason } => {
                 if link.0 == self.link {
                     self.closed.push(reason);

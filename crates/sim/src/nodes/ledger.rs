@@ -21,7 +21,7 @@ pub struct CommandLedger {
     next_command: u64,
     /// To which node each command went.
     asked: BTreeMap<CommandId, usize>,
-    restart: BTreeSet<usize>,
+    failed: BTreeSet<(usize, GroupId)>,
     /// Promotions that took place and have not served yet; the flag: forced.
     promoted: BTreeMap<(GroupId, usize), bool>,
     /// Forced promotions that were asked for and are not refused.
@@ -146,13 +146,18 @@ impl CommandLedger {
         }
     }
 
-    pub fn needs_restart(&mut self, node: usize) {
-        self.restart.insert(node);
+    pub fn group_failed(&mut self, node: usize, group: GroupId) {
+        self.failed.insert((node, group));
     }
 
-    /// The nodes that only a restart helps, since this was asked last.
-    pub fn take_restarts(&mut self) -> BTreeSet<usize> {
-        std::mem::take(&mut self.restart)
+    /// Nodes and groups that only a reset or a restart helps, since this was asked last.
+    pub fn take_failed(&mut self) -> BTreeSet<(usize, GroupId)> {
+        std::mem::take(&mut self.failed)
+    }
+
+    /// A group starts anew on a node that lives on: what it was told before is forgotten there.
+    pub fn starts_anew(&mut self, node: usize, group: GroupId) {
+        self.typed_sync.remove(&(group, node));
     }
 
     /// The node died: what it was asked and has not answered it never will.

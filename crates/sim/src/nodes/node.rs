@@ -41,6 +41,10 @@ pub struct SimNode {
     ready: BTreeSet<GroupId>,
     serving: BTreeSet<GroupId>,
     failed: BTreeSet<GroupId>,
+    /// Groups that were reset in this boot and have not opened since: what a failed flush had lost before, and whether the peer served, in a
+    /// later generation.
+    lost_at_reset: BTreeSet<GroupId>,
+    reset_beside: BTreeSet<GroupId>,
     wake_at: Option<u64>,
     /// Its clocks: monotonic since boot, wall skewed.
     booted_at: u64,
@@ -121,6 +125,8 @@ impl SimNode {
         self.serving.clear();
         self.ready.clear();
         self.failed.clear();
+        self.lost_at_reset.clear();
+        self.reset_beside.clear();
     }
 
     /// The process ends at once; `power`: the machine with it. Its engine as it was.
@@ -231,6 +237,36 @@ impl SimNode {
 
     pub fn fails(&mut self, group: GroupId) {
         self.failed.insert(group);
+    }
+
+    /// The stores of a group that is reset are about to be closed.
+    pub fn is_reset(&mut self, group: GroupId, beside: bool) {
+        if beside {
+            self.reset_beside.insert(group);
+        }
+        if self.storage.forgets(group) {
+            self.lost_at_reset.insert(group);
+        }
+    }
+
+    /// It opens after a reset: whether a flush had failed before that.
+    pub fn lost_at_reset(&mut self, group: GroupId) -> bool {
+        self.lost_at_reset.remove(&group)
+    }
+
+    /// The same: whether the peer served then.
+    pub fn was_reset_beside(&mut self, group: GroupId) -> bool {
+        self.reset_beside.remove(&group)
+    }
+
+    /// A group that failed starts anew: what it had written before is flushed first, as after a kill.
+    pub fn starts_anew(&mut self, group: GroupId) {
+        self.failed.remove(&group);
+        self.ready.remove(&group);
+        self.serving.remove(&group);
+        if self.opened.get(&group) == Some(&self.machine_boot) {
+            self.killed.insert(group);
+        }
     }
 
     /// The machine has lost its power since the exports of the group opened last.

@@ -1,6 +1,6 @@
 //! What the disks of a node do with what its engine asks for, and what goes wrong there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::superblock::{self, Superblock};
@@ -117,6 +117,8 @@ pub struct DiskTrouble {
     pub fail_next_record: bool,
     /// The same of the one of this number among those to come; 0: none.
     pub fail_record_in: u64,
+    /// The group's stores cannot be opened again, once.
+    pub refuses_reopening: bool,
     /// Faults that made this trouble and have not shown yet.
     pub unfelt: u64,
 }
@@ -130,6 +132,10 @@ pub struct NodeStorage {
     payload: BTreeMap<GroupId, Meters>,
     /// Groups of which a flush failed since their exports opened last: what it covered may be lost.
     forgot: Vec<GroupId>,
+    /// How many operations of each group are under way.
+    under_way: BTreeMap<GroupId, u64>,
+    /// Groups whose stores are being closed and opened.
+    closed: BTreeSet<GroupId>,
     /// Where clients write, if the volumes are far larger than that.
     spread: Option<Arc<WriteSpread>>,
     /// How long an operation takes.
@@ -250,11 +256,15 @@ impl NodeStorage {
     }
 
     pub fn lose_power(&mut self, rng: &mut Rng) {
+        self.under_way.clear();
+        self.closed.clear();
         self.disks.values_mut().for_each(|disk| disk.lose_power(rng));
     }
 
     /// The process died, and the machine lives.
     pub fn kill(&mut self, rng: &mut Rng) {
+        self.under_way.clear();
+        self.closed.clear();
         self.disks.values_mut().for_each(|disk| disk.kill(rng));
     }
 
@@ -317,8 +327,31 @@ impl NodeStorage {
         true
     }
 
+    /// The stores of the group are closed, or open again.
+    pub fn closes(&mut self, group: GroupId, closed: bool) {
+        if closed {
+            self.closed.insert(group)
+        } else {
+            self.closed.remove(&group)
+        };
+    }
+
+    /// Operations of the group that have not ended.
+    pub fn under_way(&self, group: GroupId) -> u64 {
+        self.under_way.get(&group).copied().unwrap_or(0)
+    }
+
     /// Begins the operation that an engine asks for.
     pub fn begin(&mut self, output: Output) -> BegunOutput {
+        let begun = self.begin_one(output);
+        if let BegunOutput::Job(_, job) = &begun {
+            assert!(!self.closed.contains(&job.group()), "something is asked of stores that are closed");
+            *self.under_way.entry(job.group()).or_default() += 1;
+        }
+        begun
+    }
+
+    fn begin_one(&mut self, output: Output) -> BegunOutput {
         let (token, store, kind) = match output {
             Output::Write { token, store, offset, parts, durable, .. } => {
                 let parts: Vec<SharedBytes> = parts.into_iter().map(bytes_of).collect();
@@ -402,6 +435,11 @@ impl NodeStorage {
         std::mem::take(&mut self.trouble.unfelt)
     }
 
+    /// A flush has failed since the exports opened last.
+    pub fn forgets(&self, group: GroupId) -> bool {
+        self.forgot.contains(&group)
+    }
+
     /// A flush failed since this was asked last.
     pub fn has_forgotten(&mut self, group: GroupId) -> bool {
         let before = self.forgot.len();
@@ -412,6 +450,7 @@ impl NodeStorage {
     /// It ends; `serves`: its group's exports are open here.
     pub fn finish(&mut self, job: DiskJob, now: u64, serves: bool, rng: &mut Rng) -> Result<IoDone, IoError> {
         let store = job.store;
+        *self.under_way.entry(group_of(store)).or_insert(1) -= 1;
         match job.kind {
             JobKind::Write { write, offset, length, durable } => {
                 let error = self.write_error(store, now, serves, rng);

@@ -108,6 +108,16 @@ impl ScenarioWorld {
         self.input(node, Input::Start { entropy: 7, boot });
     }
 
+    /// A daemon starts whose host does not take up the group.
+    pub fn boot_refused(&mut self, node: usize, why: &str) {
+        let (now, config) = (self.now(), self.cluster.node_config(node));
+        let mut engine = Box::new(Node::new(config));
+        engine.refuse(GROUP, why.to_owned(), None);
+        self.cluster[node].boots(engine, now);
+        let boot = u128::from(self.cluster[node].machine_boot());
+        self.input(node, Input::Start { entropy: 7, boot });
+    }
+
     pub fn figures(&self, node: usize) -> GroupStatus {
         self.cluster[node].engine().expect("the node is up").status().swap_remove(0)
     }

@@ -4,7 +4,7 @@ use engine::identity::Role;
 use engine::state::State;
 use engine::{Event, GroupId, Store};
 
-use super::{ActorCue, World, WorldEvent};
+use super::{ActorCue, World, WorldEvent, resets};
 use crate::checkers::ExportOpening;
 use crate::checkers::facts::KnownFact;
 use crate::nodes::node::OutsideWrite;
@@ -71,13 +71,7 @@ impl World {
                 Ok(())
             }
             Event::State { from, to, .. } => {
-                self.tally.edges.insert((from.word(), to.word()));
-                self.checkers.sees_state(&self.cluster, group, node, to);
-                if matches!(to, State::Failed(_)) {
-                    self.cluster[node].fails(group);
-                    // Only a restart helps; the operator sees to it.
-                    self.cluster.ledger.needs_restart(node);
-                }
+                changes_state(self, node, group, (from, to));
                 Ok(())
             }
             _ => Ok(()),
@@ -143,6 +137,7 @@ impl World {
             return Ok(());
         }
         self.checkers.check_one_writer(&self.cluster, node, group)?;
+        resets::check_opening(self, node, group)?;
         let Some(glance) = self.glance(node, group) else { return Ok(()) };
         let was_authority = self.cluster.primary(group) == node;
         let given_up = self.cluster.ledger.discarded(group, node);
@@ -152,7 +147,8 @@ impl World {
             let other = self.cluster.other(group, node);
             self.cluster.ledger.gives_up(group, other);
         }
-        let lost_power = self.cluster[node].lost_power_since_open(group);
+        let lost_at_reset = self.cluster[node].lost_at_reset(group);
+        let lost_power = self.cluster[node].lost_power_since_open(group) || lost_at_reset;
         let flushed_before = self.cluster[node].flushed_before(group);
         let forgot = self.cluster[node].storage.has_forgotten(group);
         self.cluster[node].opens(group);
@@ -189,5 +185,18 @@ impl World {
         } else {
             self.checkers.writes.promises_void(group);
         }
+    }
+}
+
+fn changes_state(world: &mut World, node: usize, group: GroupId, (from, to): (State, State)) {
+    world.tally.edges.insert((from.word(), to.word()));
+    world.checkers.sees_state(&world.cluster, group, node, to);
+    if matches!(from, State::Failed(_)) {
+        resets::starts_anew(world, node, group);
+    }
+    if matches!(to, State::Failed(_)) {
+        world.cluster[node].fails(group);
+        // The operator sees to it.
+        world.cluster.ledger.group_failed(node, group);
     }
 }

@@ -1,6 +1,6 @@
 //! What is typed at the nodes, and what their clients ask.
 
-use engine::state::Mode;
+use engine::state::{Mode, State};
 use engine::{Command, CommandId, CommandResult, GroupId, Input, Request, RequestId, Settings, VolumeId};
 
 use super::World;
@@ -145,5 +145,9 @@ impl World {
 }
 
 fn is_reached(world: &World, node: usize, group: GroupId, command: &Command) -> bool {
+    if matches!(command, Command::Reset { .. }) {
+        // A secondary shows what its primary reports, too.
+        return world.glance(node, group).is_some_and(|glance| !matches!(glance.state, State::Failed(_)));
+    }
     world.cluster[node].status_of(group).is_some_and(|shown| repeated::is_reached(command, &shown))
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use engine::{Input, Node, Output, Token};
 
-use super::{World, WorldEvent};
+use super::{World, WorldEvent, resets};
 use crate::nodes::storage::{BegunOutput, DiskJob};
 use crate::oracle::{Oracle, OracleFailure};
 use crate::trips::Instant;
@@ -135,6 +135,7 @@ impl World {
                 let observed = self.observe(node, group, event);
                 self.check(observed);
             }
+            Output::Reopen { group } => resets::reopens(self, node, group),
             Output::Stopped => self.stopped(node),
             _ => unreachable!("its disks do the rest"),
         }

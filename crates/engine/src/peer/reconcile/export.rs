@@ -46,7 +46,8 @@ impl Reconciliation {
     /// The time to wait for the peer is over, or the operator changed it.
     pub fn start_alone(&mut self, common: &mut GroupCommon, cx: &mut Cx, peer: &Greeting) {
         let Some(since) = common.fenced_since() else { return };
-        if common.has_failed() || common.role() != Role::Primary || !common.lifecycle.is_running() {
+        let may_open = common.role() == Role::Primary && common.lifecycle.is_running() && !common.awaits_peer();
+        if common.has_failed() || !may_open {
             return;
         }
         let wait = match common.settings.start_alone {
@@ -99,7 +100,7 @@ impl Reconciliation {
 
     /// The peer is there and serves, and this node was not promoted after it: a second export opens by an operator's word only (P6,
     /// rule 24).
-    fn is_beside_primary(&self, common: &GroupCommon, peer: &Greeting) -> bool {
+    pub fn is_beside_primary(&self, common: &GroupCommon, peer: &Greeting) -> bool {
         let Some(theirs) = peer.hello().map(|hello| hello.identity).filter(|_| peer.serves()) else { return false };
         !is_later(&common.sb.identity, &theirs) && common.settings.start_alone != StartAlone::Serve
     }

@@ -57,6 +57,7 @@ impl CommandText {
             ApiRequest::Promote { group, force, skip_hooks } => {
                 ("promote", Some(group), flags([(*force, "--force"), (*skip_hooks, SKIP_HOOKS)]))
             }
+            ApiRequest::Reset { group } => ("reset", Some(group), String::new()),
             ApiRequest::DropMark { group, name } => ("mark drop", Some(group), name.clone()),
             // Whoever carries it tells of the order in it.
             ApiRequest::On { .. }

@@ -45,6 +45,7 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::Set { group, .. }
         | ApiRequest::Demote { group, .. }
         | ApiRequest::Promote { group, .. }
+        | ApiRequest::Reset { group }
         | ApiRequest::DropMark { group, .. } => Carried::Order(group),
         ApiRequest::SetLink { .. } => Carried::Never("link set"),
         ApiRequest::Record { .. } => Carried::Never("record"),

@@ -8,7 +8,7 @@ use engine::limits::{KIB, MIB};
 use engine::state::Mode;
 use engine::{Command, StartAlone};
 
-use super::openings::{choices, draws_devices, fails_demotions, opening};
+use super::openings::{choices, draws_devices, fails_demotions, opening, resets_after_defects};
 use super::{BLOCK, Blocks, DiskDefect, GroupMember, SparseScenario, SparseStep};
 use crate::options::BITS_FRAME_BYTES;
 use crate::options::SimOptions;
@@ -76,6 +76,7 @@ impl SparseScenario {
             None => drop(steps.splice(0..0, opening(number, &mut options))),
         }
         fails_demotions(number, &options, &mut steps);
+        resets_after_defects(number, &mut steps);
         draws_devices(number, &mut options, &mut steps);
         SparseScenario { options, flush_ns, steps, epilogue_ns }
     }

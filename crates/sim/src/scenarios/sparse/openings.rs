@@ -15,6 +15,7 @@ use crate::trips::Instant;
 
 const OPENINGS: u64 = 0x09e2_1265_0000_0000;
 const DEMOTIONS: u64 = 0xde30_7e00_0000_0000;
+const RESETS: u64 = 0x0e5e_7500_0000_0000;
 const DEVICES: u64 = 0xde71_ce50_0000_0000;
 
 type Steps = Vec<(u64, SparseStep)>;
@@ -62,6 +63,22 @@ pub(crate) fn fails_demotions(number: u64, options: &SimOptions, steps: &mut Ste
             let write = SparseStep::Write { at: blocks(rng, options), fua: false };
             let fails = SparseStep::Defect { whom: GroupMember::Primary, defect: DiskDefect::FlushFails, for_ns: 0 };
             steps.splice(at..at, [(before, write), (rng.below(60 * MILLISECOND), fails)]);
+        }
+    }
+}
+
+/// What a defect may have broken is reset, in half of the scenarios: soon after it or later, once or again.
+pub(crate) fn resets_after_defects(number: u64, steps: &mut Steps) {
+    let rng = &mut Rng::new(number ^ RESETS);
+    if rng.percent(50) {
+        return;
+    }
+    for at in (0..steps.len()).rev() {
+        let SparseStep::Defect { whom, .. } = steps[at].1 else { continue };
+        for _ in 0..rng.between(1, 3) {
+            let longest = *rng.pick(&[60 * MILLISECOND, SECOND, 6 * SECOND]);
+            let command = Command::Reset { entropy: rng.draw() };
+            steps.insert(at + 1, (rng.below(longest), SparseStep::Order { whom, command }));
         }
     }
 }

@@ -1,0 +1,40 @@
+//! A group that is reset has its files closed and opened while the data thread goes on: closing and opening may wait for a disk, so a
+//! thread of its own does both.
+
+use std::sync::Arc;
+
+use engine::GroupId;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::setup::{GroupOpener, OpenedGroup};
+
+/// What came of one opening. At most one of each group is under way.
+pub(super) type Reopened = (GroupId, Result<OpenedGroup, String>);
+
+/// Opens groups beside the data thread.
+pub(super) struct Reopening {
+    opener: Arc<dyn GroupOpener>,
+    done: UnboundedSender<Reopened>,
+}
+
+impl Reopening {
+    pub fn new(opener: Arc<dyn GroupOpener>) -> (Reopening, UnboundedReceiver<Reopened>) {
+        let (done, reopened) = unbounded_channel();
+        (Reopening { opener, done }, reopened)
+    }
+
+    /// `let_go` frees what was open.
+    pub fn begin(&self, group: GroupId, let_go: Box<dyn FnOnce() + Send>) {
+        let (opener, done) = (self.opener.clone(), self.done.clone());
+        let open = move || {
+            let opened = opener.open(group, let_go);
+            opened.iter().for_each(OpenedGroup::forget_caches);
+            // A data thread that has ended needs none.
+            let _ = done.send((group, opened));
+        };
+        if let Err(error) = std::thread::Builder::new().name("reopen".into()).spawn(open) {
+            let why = format!("no thread can be started that opens its files: {error}");
+            let _ = self.done.send((group, Err(why)));
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! A group that failed has its stores closed and opened while its node lives on.
+
+use engine::status::LinkStatus;
+use engine::{GroupId, Input, StartAlone};
+
+use super::{World, WorldEvent};
+use crate::oracle::{Oracle, OracleFailure};
+
+/// Of so many openings one fails where the world is not a scenario's.
+const REFUSED_PERCENT: u64 = 5;
+
+/// Closing a store under what is asked of it would lose an answer, or give it to somebody else.
+pub(super) fn reopens(world: &mut World, node: usize, group: GroupId) {
+    let under_way = world.cluster[node].storage.under_way(group);
+    let unanswered = world.checkers.writes.pending_on(node, group);
+    if under_way > 0 || unanswered > 0 {
+        let what = format!(
+            "node {node} has the stores of group {} closed over {under_way} operations and {unanswered} requests",
+            group.0
+        );
+        return world.fail(OracleFailure::new(Oracle::Durability, what));
+    }
+    let now = world.now();
+    world.checkers.sees_unverified_run(&world.cluster, now, node, group);
+    let beside = serves_later(world, node, group);
+    world.cluster[node].is_reset(group, beside);
+    world.cluster[node].storage.closes(group, true);
+    let (boot, after) = (world.cluster[node].boot(), world.rng.between(100_000, 50_000_000));
+    world.timeline.schedule(after, WorldEvent::Reopened { node, boot, group });
+}
+
+/// The other node serves, and was promoted after this one.
+fn serves_later(world: &World, node: usize, group: GroupId) -> bool {
+    let other = world.cluster.other(group, node);
+    let number = |node: usize| world.glance(node, group).map(|glance| glance.identity.generation.number);
+    world.cluster[other].takes_requests(group) && number(other) > number(node)
+}
+
+/// A node opens its export. Where it was reset beside one that serves, and is connected with it, only its operator has it do so (P6).
+pub(super) fn check_opening(world: &mut World, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+    let was_beside = world.cluster[node].was_reset_beside(group);
+    let may_serve = world.cluster.ledger.settings(group).start_alone == StartAlone::Serve;
+    let link = world.cluster[node].status_of(group).map(|status| status.peer.link);
+    let sees_it = matches!(link, Some(LinkStatus::Connected | LinkStatus::Congested));
+    if !was_beside || may_serve || !sees_it || !serves_later(world, node, group) {
+        return Ok(());
+    }
+    let what = format!("node {node} was reset, and opens group {} beside its peer, which serves", group.0);
+    Err(OracleFailure::new(Oracle::OneWriter, what))
+}
+
+/// The group on the node is another one from here on.
+pub(super) fn starts_anew(world: &mut World, node: usize, group: GroupId) {
+    world.cluster[node].starts_anew(group);
+    world.cluster.ledger.starts_anew(node, group);
+    world.checkers.writes.starts_anew(node, group);
+}
+
+pub(super) fn reopened(world: &mut World, node: usize, group: GroupId) {
+    let by_chance = !world.unattended && world.rng.percent(REFUSED_PERCENT);
+    let refused = std::mem::take(&mut world.cluster[node].storage.trouble.refuses_reopening) || by_chance;
+    let opened = if refused {
+        Err("it cannot be opened: another device stands in its place".to_owned())
+    } else {
+        Ok(Box::new(world.cluster.group_config(node, group)))
+    };
+    world.cluster[node].storage.closes(group, false);
+    world.log(format_args!("node {node} group {} is opened again: {}", group.0, opened.is_ok()));
+    world.input(node, Input::Reopened { group, opened });
+}
