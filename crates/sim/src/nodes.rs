@@ -9,7 +9,7 @@ use std::ops::{Index, IndexMut};
 use std::rc::Rc;
 
 use engine::identity::Role;
-use engine::state::State;
+use engine::state::{Broken, State};
 use engine::superblock::Superblock;
 use engine::{
     CommandId, CommandResult, GroupConfig, GroupId, NodeConfig, NodeId, Store, VolumeConfig, VolumeId, limits, status,
@@ -99,6 +99,10 @@ impl SimCluster {
     pub fn working_pair(&self, group: GroupId) -> Option<(usize, usize)> {
         let (primary, secondary) = (self.primary(group), self.secondary(group));
         let (p, s) = (self.glance(primary, group)?, self.glance(secondary, group)?);
+        // What could not be opened has read nothing: what it holds for dirty stands on its disk alone.
+        if [&p, &s].iter().any(|glance| glance.state == State::Failed(Broken::Device)) {
+            return None;
+        }
         let roles = (p.identity.role, s.identity.role) == (Role::Primary, Role::Secondary);
         (roles && p.running && s.running && self[primary].serves(group)).then_some((primary, secondary))
     }
