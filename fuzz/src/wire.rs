@@ -137,6 +137,7 @@ pub fn control_payload_seeds() -> Vec<Seed> {
         ("hello", tagged(1, hello.encode())),
         ("hello_no_volumes", tagged(1, GroupHello { volume_bytes: Vec::new(), ..hello.clone() }.encode())),
         ("hello_features", tagged(1, GroupHello { features: 6, required: 1 << 63, ..hello.clone() }.encode())),
+        ("hello_grants", tagged(1, GroupHello { grants: true, ..hello.clone() }.encode())),
         ("hello_settings", tagged(1, GroupHello { settings, ..hello.clone() }.encode())),
         ("tick", tagged(5, tick.encode())),
         ("tick_unknown", tagged(5, Tick { lag: None, ..tick }.encode())),

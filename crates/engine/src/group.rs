@@ -8,6 +8,7 @@ use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::{Confirmed, Role};
 use crate::formats::wire::{FrameHeader, FrameKind, GroupHello};
+use crate::group::handover::Handover;
 use crate::group::reset::GroupReset;
 use crate::ids::*;
 use crate::peer::Peer;
@@ -24,6 +25,7 @@ pub(crate) struct Group {
     common: GroupCommon,
     primary: Primary,
     secondary: Secondary,
+    handover: Handover,
     /// Stop as soon as the change of role is done.
     stop_wanted: bool,
     /// Why it is not taken up in this run: [`crate::Node::refuse`].
@@ -41,6 +43,7 @@ impl Group {
         Group {
             primary: Primary::default(),
             secondary: Secondary::new(&config),
+            handover: Handover::new(),
             stop_wanted: false,
             refused: None,
             reset: None,
@@ -150,6 +153,7 @@ impl Group {
             self.common.set_timer(cx, GroupTimer::ApplyFlush, crate::limits::APPLY_FLUSH_AFTER);
         }
         self.primary.fail_waiting(&mut self.common, cx);
+        handover::fail(self, cx);
         self.say_hello(cx, FrameKind::GroupState);
     }
 
@@ -269,6 +273,7 @@ impl Group {
         }
         self.primary.peer.check_invariants(&self.common);
         assert!(!reset::is_closed(self) || self.common.slots.are_idle(), "nothing is asked of stores that are closed");
+        self.handover.check_invariants(self.common.role());
         let reported = self.common.sb.confirmed != Confirmed::default();
         assert!(self.common.role() == Role::Primary || !reported, "nobody confirms anything to a secondary");
         assert!(!self.common.has_wakes(), "whoever may go on was looked at");
@@ -282,6 +287,8 @@ impl Group {
     }
 }
 
+pub mod demotion;
+pub mod handover;
 pub mod meeting;
 pub mod orders;
 pub mod receiving;

@@ -116,6 +116,10 @@ faults! {
         "What a superblock update permits is done before the update is durable.";
     HandoverWithoutDrain, "handover-without-drain", "rule 15",
         "A demotion claims that the peer has everything without waiting for it.";
+    GrantBeforeRecord, "grant-before-record", "rule 15, P6",
+        "A primary that hands over lets its peer go on before its own demotion is on record.";
+    HeldAnswered, "held-answered", "rule 15, P1",
+        "Behind the point of no return of a switchover the held requests are acknowledged.";
     TrimDiffers, "trim-differs", "rule 16, P2",
         "The secondary drops the unaligned ends of a trim, the primary zeroes them.";
     ClockGoesBack, "clock-goes-back", "rule 19",

@@ -210,12 +210,23 @@ pub enum Command {
     Sync {
         full: bool,
     },
+    /// An update sync that a program orders: where an operator is asked whose content counts, it is no answer, and is refused.
+    BringUpToDate,
     Set(Settings),
     Demote,
     /// `entropy` makes the new generation's tag.
     Promote {
         force: bool,
         entropy: u64,
+    },
+    /// The primary hands over to this node of the group (rule 15). `limit`: for how long its clients may be held.
+    Switchover {
+        to: NodeId,
+        limit: Duration,
+        /// Nobody is attached, and nobody is to be before it has ended: the export closes at once.
+        closes_export: bool,
+        /// Nothing is changed: what it would be refused for now is the answer.
+        only_asks: bool,
     },
     /// Give the rollback point up: apply goes on without saving what it overwrites.
     DropRollbackPoint {
@@ -511,5 +522,8 @@ pub enum Event {
         to: Position,
     },
     Demoted,
+    /// The old primary handed over to this node, which may be promoted without force: whoever runs it does so, by a command like an
+    /// operator's.
+    HandedOver,
     Note(String),
 }

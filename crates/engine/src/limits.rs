@@ -300,6 +300,16 @@ pub const REPAIR_AFTER: Duration = Duration::from_secs(1);
 /// How long a demotion waits for the peer to have everything.
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
+/// A switchover holds clients for this long at most, if no other time is asked for: less than the time after which the clients' own kernels
+/// give up.
+pub const HANDOVER_LIMIT: Duration = Duration::from_secs(10);
+
+/// No longer time can be asked for.
+pub const HANDOVER_LIMIT_MAX: Duration = Duration::from_secs(60);
+
+/// A node that handed over waits this long for its peer to say that it is primary: that takes a record there.
+pub const GRANT_LIMIT: Duration = Duration::from_secs(10);
+
 /// A clean stop waits this long for the peer to have everything; the rest is an update sync at the next start.
 pub const STOP_DRAIN: Duration = Duration::from_secs(2);
 

@@ -79,6 +79,12 @@ refusal_codes! {
     PeerUnfit = "peer-unfit", Never, "the peer's half of the group does not fit this one";
     CopyBehind = "copy-behind", Never, "the peer has, or may have, what this copy lacks; `promote --force` gives that up";
     HandedOver = "handed-over", Never, "this node handed over to the peer, which may be promoted; `promote --force` takes the demotion back";
+    NotInStep = "not-in-step", Later, "the peer does not have everything, and a switchover would hold clients up until it has";
+    NotInGroup = "not-in-group", Never, "the node that was named is none of the group's";
+    HandoverTimeout = "handover-timeout", Later, "the peer did not have everything in the time that clients may be held: this node stays \
+        primary, and they went on";
+    GrantUnanswered = "grant-unanswered", Later, "this node handed over and is secondary, and did not hear the peer say that it is primary: \
+        the peer is the one to be promoted, without `--force`";
     Unverified = "unverified", Never, "this node lost power while it was primary, and what the peer confirmed until then is not known; \
         `promote --force` asks the peer first";
     NoImage = "no-image", Never, "this copy was never whole, or was written from outside: no promotion, `--force` or not";

@@ -27,6 +27,10 @@ pub struct GroupStatus {
     /// What the group is busy with, or why it is where it is.
     pub reason: String,
     pub starting: bool,
+    /// Of the node that hands over.
+    pub handover: Option<HandoverStatus>,
+    /// Of its peer: it was handed over to in this session, and is to be promoted.
+    pub is_granted: bool,
     /// A volume of this primary was written while the node was stopped: what stands here goes to the peer when `sync` is typed.
     pub changed_outside: bool,
     pub protection: Protection,
@@ -60,6 +64,40 @@ pub struct GroupStatus {
     pub shipped_bytes: u64,
     /// Fetched back from the peer after a power loss.
     pub pulled_bytes: u64,
+}
+
+/// How far a switchover has come on the node that hands over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandoverStage {
+    /// Requests are held, and the peer gets the last writes.
+    Draining,
+    /// Both nodes are equal; what this one has to store before it is secondary is being stored.
+    Storing,
+    /// Behind the point of no return: the demotion is being recorded.
+    Recording,
+    /// The demotion is on record, and the peer is to be primary.
+    Granted,
+}
+
+impl HandoverStage {
+    pub fn word(self) -> &'static str {
+        match self {
+            HandoverStage::Draining => "draining",
+            HandoverStage::Storing => "storing",
+            HandoverStage::Recording => "recording",
+            HandoverStage::Granted => "granted",
+        }
+    }
+}
+
+/// A switchover that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandoverStatus {
+    pub to: NodeId,
+    pub stage: HandoverStage,
+    pub held_requests: u64,
+    /// Until it is given up, or the peer is not waited for any more.
+    pub ends_in: Duration,
 }
 
 /// What a primary and its peer come to, as both stand now.

@@ -65,7 +65,7 @@ const SHAPES: [(&str, u64, u64); 12] = [
     ("undo index", 1, 0x1361_0fa2_876b_4ffb),
     ("frame header", 7, 0x1831_33d3_0162_68d8),
     ("Ack", 7, 0x47bc_9dbe_02da_7fdf),
-    ("GroupHello", 7, 0x8a77_b58b_b99a_1192),
+    ("GroupHello", 7, 0x5e05_fab1_42f8_27c6),
     ("Tick", 7, 0xab0e_4f50_cb04_5352),
     ("SyncBegin", 7, 0x3dbc_107e_9575_1a17),
     ("TailAsk", 7, 0x4f4a_ba98_c466_0f4f),

@@ -23,7 +23,7 @@ mod words;
 pub use clients::{CLIENTS_SCHEMA, ClientList, ClientView, RequestSums};
 pub use counters::{COUNTERS_SCHEMA, DaemonCounters, LatencyClasses};
 pub use group::{
-    DroppedMark, GroupView, JournalStatus, MARKS_SCHEMA, MarkList, MarkStatus, PeerStatusView, QueueView,
+    DroppedMark, GroupView, HandoverView, JournalStatus, MARKS_SCHEMA, MarkList, MarkStatus, PeerStatusView, QueueView,
     RecoveryPoint, RpoView, SyncView, VolumeView,
 };
 pub use link::{
@@ -35,7 +35,7 @@ pub use operations::{ANSWER_SCHEMA, AnswerList, AnswerView, OPERATION_SCHEMA, Op
 pub use preview::{CONNECT_SCHEMA, ConnectPreview};
 pub use refusals::RefusalView;
 pub use reply::{RecordedBatch, Reply};
-pub use request::ApiRequest;
+pub use request::{ApiRequest, SwitchoverOrder};
 pub use words::{
     ErrorCode, Flow, GroupState, LinkLimit, LinkState, OperationState, Origin, Protection, Retry, Role, Verdict,
 };

@@ -109,6 +109,16 @@ pub enum CliCommand {
         after_help = "Examples:\n  farshore reset db\n  farshore reset db web --on beta     (typed on alpha)\n  farshore reset --all\n\nThe group's devices and files are closed and opened, and what is on record counts, as at a start of the daemon.\nPut right first what 'farshore status' names: while the cause is still there, the group fails again.\nA group that has not failed has nothing to do."
     )]
     Reset(ResetArgs),
+    /// Make another node the primary of a group, without losing anything: the primary hands over
+    #[command(
+        after_help = "Examples:\n  farshore switchover db --to beta\n  farshore switchover db --to beta --close-clients --timeout 5s\n  farshore switchover --all --to beta --json\n\nMay be typed at either node. Requests of clients wait until both nodes are equal, then the old primary becomes secondary, and they get\nerrors. If that takes too long nothing changes, and they go on. Refused while clients are attached; it lists them."
+    )]
+    Switchover(SwitchoverArgs),
+    /// Make the node primary again that the configuration has as the primary: sync it, then hand over
+    #[command(
+        after_help = "Examples:\n  farshore failback db\n  farshore failback db --close-clients\n\nWhat that node lacks is sent first. Cut off in between, it can be typed again. Histories that went apart are refused; the answer says what\nto do."
+    )]
+    Failback(FailbackArgs),
     /// Say what becomes of a group that is refused because a volume is on another device than before
     #[command(
         after_help = "Examples:\n  farshore accept-device db data --rebuild             (a new disk: this node is rebuilt from its peer)\n  farshore accept-device db data --content-is-good     (a primary whose data was moved to it: nothing is sent before 'sync --full';\n                                                        also the first start of a primary whose disk carries data already)\n\nThe group begins anew on this node with 'farshore reset GROUP', or at the next start of its daemon. If devices only changed places, give each volume its own instead."
@@ -367,6 +377,49 @@ pub struct PromoteArgs {
     #[arg(long)]
     pub force: bool,
     /// Run no command of the configuration before or after it, also no fence
+    #[arg(long)]
+    pub skip_hooks: bool,
+    /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: ReachAny,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct SwitchoverArgs {
+    #[command(flatten)]
+    pub groups: GroupsArgs,
+    /// The node that is to be the primary
+    #[arg(long, value_name = "NODE")]
+    pub to: String,
+    /// Cut off the clients that are attached: what they have not flushed is lost to them
+    #[arg(long)]
+    pub close_clients: bool,
+    /// How long requests may wait until both nodes are equal, such as 5s, up to 60s [default: 10s]
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<String>,
+    /// Run no command of the configuration before or after it, on either node
+    #[arg(long)]
+    pub skip_hooks: bool,
+    /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: ReachAny,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct FailbackArgs {
+    #[command(flatten)]
+    pub groups: GroupsArgs,
+    /// Cut off the clients that are attached: what they have not flushed is lost to them
+    #[arg(long)]
+    pub close_clients: bool,
+    /// How long requests may wait until both nodes are equal, such as 5s, up to 60s [default: 10s]
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<String>,
+    /// Run no command of the configuration before or after it, on either node
     #[arg(long)]
     pub skip_hooks: bool,
     /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)

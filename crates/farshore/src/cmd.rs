@@ -12,6 +12,7 @@ mod demote;
 mod disk;
 mod doctor;
 mod events;
+mod failback;
 mod feed;
 mod first_run;
 mod follow;
@@ -34,6 +35,7 @@ mod scan;
 mod serve;
 mod set;
 mod status;
+mod switchover;
 mod sync;
 mod up;
 mod wait;
@@ -102,6 +104,8 @@ fn run(command: CliCommand) -> CommandOutcome {
         CliCommand::Demote(args) => demote::run(&args),
         CliCommand::Promote(args) => promote::run(&args),
         CliCommand::Reset(args) => reset::run(&args),
+        CliCommand::Switchover(args) => switchover::run(&args),
+        CliCommand::Failback(args) => failback::run(&args),
         CliCommand::AcceptDevice(args) => accept_device::run(&args),
         CliCommand::Mark(MarkCommand::List(args)) => mark::list(&args),
         CliCommand::Mark(MarkCommand::Drop(args)) => mark::drop(&args),

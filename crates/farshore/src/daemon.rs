@@ -44,7 +44,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use answer::{Desk, PeerLook};
+use answer::{Desk, PeerAsk};
 use anyhow::Context;
 use events::EventKeeper;
 use front_desk::FrontDesk;
@@ -62,6 +62,7 @@ use settings::{Config, GroupOverrides, LinkOverrides, NodeName, Proof, Silent};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
 
+use crate::api::ApiRequest;
 use crate::api::server;
 use crate::log;
 use crate::metrics;
@@ -141,9 +142,8 @@ pub fn run(
         let recorder = Rc::new(MinuteRecorder::open(&config, &node, control.clone()));
         let recording = tokio::task::spawn_local(recorder.clone().run());
         let telling = tokio::task::spawn_local(service::keep_telling(control.clone(), refused.clone()));
-        let settings = (overrides, link_overrides);
-        let kept = (recorder.clone(), events.clone());
-        let looks = (control.clone(), look_by(peers.clone()));
+        let (settings, kept) = ((overrides, link_overrides), (recorder.clone(), events.clone()));
+        let looks = (control.clone(), ask_by(peers.clone()));
         let desk = Rc::new(Desk::new(config, node, settings, kept, looks, (renewal, refused)));
         let renewing = tokio::task::spawn_local(desk.clone().look_for_ever());
         let measuring = tokio::task::spawn_local(serve_metrics(desk.clone()));
@@ -172,11 +172,17 @@ pub fn run(
     Ok(exit.into())
 }
 
-/// The desk knows nothing of where peers are: orders that were carried here are never carried on.
-fn look_by(peers: Rc<PeerDesk>) -> PeerLook {
+/// The desk knows nothing of where peers are: orders that were carried here are never carried on. The one that it gives itself is that the
+/// peer gets ready for a switchover.
+fn ask_by(peers: Rc<PeerDesk>) -> PeerAsk {
     Box::new(move |peer, request| {
         let peers = peers.clone();
-        Box::pin(async move { peers.ask(&peer, request).await })
+        Box::pin(async move {
+            match request {
+                ApiRequest::TakeOver { .. } => peers.order(&peer, &request).await.map_err(|why| why.to_string()),
+                request => peers.ask(&peer, request).await,
+            }
+        })
     })
 }
 

@@ -16,8 +16,8 @@ use toolkit::screen::{Colour, Paint, clean};
 use units::exact::{show_seconds, show_size};
 
 use crate::api::{
-    ClientsStatus, Flow, GroupState, GroupView, LinkState, MarkStatus, NodeView, PeerStatusView, Protection, Role,
-    SharedView, SyncView,
+    ClientsStatus, Flow, GroupState, GroupView, HandoverView, LinkState, MarkStatus, NodeView, PeerStatusView,
+    Protection, Role, SharedView, SyncView,
 };
 
 /// Whether an operator should look: failed, paused, writers held up, or a broken volume.
@@ -150,6 +150,9 @@ fn page(node: &str, group: &GroupView, paint: &Paint) -> String {
     let mut line = |title: &str, content: &str| text += &titled(title, 12, content);
     line("Now", state_words(group));
     line("Protection", &protection_words(group));
+    if let Some(handover) = &group.handover {
+        line("Handover", &handover_words(handover));
+    }
     if let Some(reason) = &group.reason {
         line("Why", reason);
     }
@@ -205,6 +208,20 @@ fn direction(node: &str, group: &GroupView) -> String {
 /// What this node is for a group, or that it stops to be that.
 fn role_word(group: &GroupView) -> String {
     if group.demoting { format!("{} (ending)", group.role) } else { group.role.to_string() }
+}
+
+/// Of a switchover that is under way.
+pub fn handover_words(handover: &HandoverView) -> String {
+    let HandoverView { to, stage, held_requests, ends_in_s } = handover;
+    let what = match stage.as_str() {
+        "draining" => "requests wait until it has the last writes",
+        "storing" => "both nodes are equal",
+        "recording" => "this node becomes secondary",
+        "granted" => "this node is secondary, and waits for its word",
+        other => other,
+    };
+    let held = if *held_requests > 0 { format!(", {held_requests} requests wait") } else { String::new() };
+    format!("to {to}: {what}{held}; it has {} left", show_seconds(*ends_in_s))
 }
 
 fn state_words(group: &GroupView) -> &'static str {

@@ -60,6 +60,7 @@ mod service;
 mod sparse_sync;
 mod start_alone;
 mod status_text;
+mod switchover;
 mod sync_in_line;
 mod tls_pair;
 mod up_and_join;

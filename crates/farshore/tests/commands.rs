@@ -89,6 +89,7 @@ pub fn group(state: GroupState) -> GroupView {
         flow: Flow::Flowing,
         starting: false,
         promoting: false,
+        handover: None,
         demoting: false,
         handed_over: Some(false),
         generation: "2-5392cef6".to_owned(),
@@ -381,10 +382,13 @@ fn commands_report_success_warning_and_refusal() {
     expect(&puppet.run(&["sync", "db", "--full"]), 0, "db: syncing");
     let settings = [("mode".to_owned(), "sync".to_owned()), ("queue.memory".to_owned(), "8MiB".to_owned())];
     let asked = puppet.asked();
-    assert_eq!(asked[2], ApiRequest::Promote { group: "db".into(), force: true, skip_hooks: false });
+    assert_eq!(
+        asked[2],
+        ApiRequest::Promote { group: "db".into(), force: true, skip_hooks: false, is_announced: false }
+    );
     assert_eq!(asked[3], ApiRequest::Demote { group: "db".into(), close_clients: true, skip_hooks: false });
     assert_eq!(asked[4], ApiRequest::Set { group: "db".into(), settings: settings.into() });
-    assert_eq!(asked[6], ApiRequest::Sync { group: "db".into(), full: true });
+    assert_eq!(asked[6], ApiRequest::Sync { group: "db".into(), full: true, answers_nothing: false });
 }
 
 pub fn parsed(output: &Output) -> serde_json::Value {

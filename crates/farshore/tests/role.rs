@@ -238,6 +238,34 @@ fn a_demotion_that_is_cut_short_starts_the_target_again() {
     assert!(is_primary(&pair));
 }
 
+/// A switchover that is refused anyway stops nothing of what hangs on the target: a database went down for it, and came up again.
+#[test]
+fn a_switchover_that_would_be_refused_stops_nothing() {
+    let mut pair = Pair::replicating(&PairPlan::DEFAULT);
+    let systemctl = Systemctl::new(&pair.path("systemctl"));
+    let target = format!("farshore-primary@{GROUP}.target");
+    fs::write(systemctl.folder.join("state"), "active\n").expect("a state");
+    let typed = |pair: &Pair, words: &[&str]| {
+        let output = systemctl.lead(pair.command(Side::Near, words)).output().expect("it runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = typed(&pair, &["failback", GROUP]);
+    assert_eq!(code, Some(0), "{said}");
+    pair.kill(Side::Far);
+    pair.until("the link is down", |pair| pair.status(Side::Near)["state"] != "replicating");
+    for words in [&["switchover", GROUP, "--to", "far"][..], &["switchover", GROUP, "--to", "mars"]] {
+        let (code, said) = typed(&pair, words);
+        assert_eq!(code, Some(2), "{words:?}: {said}");
+    }
+    assert_eq!((systemctl.asked(), systemctl.state()), (String::new(), "active".to_owned()));
+    pair.serve(Side::Far);
+    pair.wait_for(Side::Near, "replicating");
+    let (code, said) = typed(&pair, &["switchover", GROUP, "--to", "far"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(systemctl.asked(), format!("stop {target}\n"));
+    pair.stop_both();
+}
+
 /// The daemon hangs while it is asked, and the operator types Ctrl-C. The demotion may come about all the same, so the target stays down.
 #[test]
 fn a_demotion_that_hangs_is_waited_for_no_more_after_ctrl_c() {

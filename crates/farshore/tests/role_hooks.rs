@@ -83,6 +83,37 @@ fn commands_run_around_each_change_and_around_nothing_else() {
     pair.stop_both();
 }
 
+/// On both nodes what may say no runs before a request is held, and what comes after runs where the role has changed.
+#[test]
+fn a_switchover_runs_the_commands_of_both_nodes() {
+    let mut pair = pair(ALL, "[ \"$FARSHORE_HOOK\" != \"$(cat \"$(dirname \"$0\")/fails\")\" ]");
+    let (ran, fails) = (ran(&pair), pair.path("fails"));
+    let (promote, demote) = ("before_promote far near g no", "before_demote near far g no");
+    for (which, runs) in [("before_promote", &[promote][..]), ("before_demote", &[promote, demote])] {
+        fs::write(&fails, which).expect("written");
+        let (code, refused) = answer(&pair, Side::Near, &["switchover", GROUP, "--to", "far"]);
+        assert!(code == 2 && refused["refusal"]["code"] == "hook-failed", "{refused}");
+        assert_eq!(lines_of(&ran), runs);
+        assert!(is_secondary(&pair, Side::Far) && !is_secondary(&pair, Side::Near));
+    }
+    fs::write(&fails, "none").expect("written");
+    let (code, done) = answer(&pair, Side::Far, &["switchover", GROUP, "--to", "far"]);
+    assert_eq!(code, 0, "{done}");
+    let mut lines = Vec::new();
+    pair.until("both have run what comes after", |_| {
+        lines.extend(lines_of(&ran));
+        lines.len() >= 4
+    });
+    lines[2..].sort();
+    assert_eq!(lines, [promote, demote, "after_demote near far g no", "after_promote far near g no"]);
+    pair.wait_for(Side::Far, "replicating");
+    let (code, done) = answer(&pair, Side::Near, &["failback", GROUP, "--skip-hooks"]);
+    assert_eq!(code, 0, "{done}");
+    pair.wait_for(Side::Near, "replicating");
+    assert_eq!(lines_of(&ran), [""; 0]);
+    pair.stop_both();
+}
+
 /// A fence that says no keeps the node what it is; who knows better leaves the fence out.
 #[test]
 fn a_fence_that_says_no_has_the_promotion_refused() {

@@ -47,6 +47,7 @@ fn group(name: &str) -> GroupView {
         flow: Flow::Flowing,
         starting: false,
         promoting: false,
+        handover: None,
         demoting: false,
         handed_over: Some(false),
         generation: "2-5392cef6".to_owned(),

@@ -111,7 +111,7 @@ keyed! {
             "where metrics are served at `/metrics`: `\"tcp:ADDRESS:PORT\"` or `\"unix:/path\"` (mode 0660, the group is that of the directory if the directory is setgid). Beyond loopback whoever reads needs a certificate, as NBD clients do ([who may read](operate/monitoring.md#who-may-read))";
         "peer_commands" => peer_commands: PeerCommands = word(&PeerCommands::ALL, PeerCommands::as_str, PeerCommands::All, PeerCommands::parse);
             "all, read, none: what the daemons of its peers may ask of this node",
-            "what the daemons of this node's peers may ask of it when a command is typed there ([both nodes](cli.md#both-nodes)): `\"all\"`: look and give orders for the groups of both; `\"read\"`: look only, as `status` does; `\"none\"`: nothing. Whoever may not ask is told so";
+            "what the daemons of this node's peers may ask of it when a command is typed there ([both nodes](cli.md#both-nodes)): `\"all\"`: look and give orders for the groups of both; `\"read\"`: look only, as `status` does; `\"none\"`: nothing. Whoever may not ask is told so. Only with `\"all\"` a peer may [hand over](operate/fail-back.md#in-one-command) to this node";
         /// The log of events and its older half, together.
         "events.limit" => events_limit_bytes: u64 = size(limits::EVENTS);
             "what the log of events may take on the state directory's disk",

@@ -98,7 +98,7 @@ pub const FIELDS: &[(&str, &str)] = &[
         "clean",
         "`true`: stopped in order, the groups at rest; of a start, the stop before it (left out if the log begins here)",
     ),
-    ("command", "`logging`, `sync`, `set`, `link set`, `demote`, `promote` or `mark drop`"),
+    ("command", "`logging`, `sync`, `set`, `link set`, `demote`, `promote`, `switchover` or `mark drop`"),
     ("arguments", "what was given with the command, as text"),
     ("operation", "name of the operation that it became on this node, for `farshore wait`"),
     (

@@ -158,6 +158,9 @@ fn writes() -> Vec<Limit> {
         data::TIDY_CELLS => "cells of the bitmap cleared on disk at once", "";
         data::TIDY_BITS_AFTER => "from a cleared bit in memory to the bit on disk", "";
         data::DRAIN_LIMIT => "a demotion's wait for the peer to have everything", "";
+        data::HANDOVER_LIMIT => "clients wait in a switchover, where no other time is typed", "then this node stays primary";
+        data::HANDOVER_LIMIT_MAX => "the longest such time", "";
+        data::GRANT_LIMIT => "a node that handed over waits for its peer to say that it is primary", "";
         data::STOP_DRAIN => "a clean stop's wait for the peer to have everything", "an update sync sends the rest";
         data::HELD_UP_SHARE => "a writer counts as held up after `wait_limit` divided by", "";
         data::STARVES_AFTER => "a write's wait for the activity log before nobody passes it", "";

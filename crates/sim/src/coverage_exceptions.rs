@@ -4,9 +4,11 @@ use engine::coverage::CoveragePoint;
 use engine::identity::DecisionRow;
 
 /// Branches that take two troubles of one node within a moment, or more writers than seeds have.
-pub const BRANCHES_BY_TEST: [(CoveragePoint, &str); 3] = [
+pub const BRANCHES_BY_TEST: [(CoveragePoint, &str); 5] = [
     (CoveragePoint::WentBackUnverified, "a_primary_that_lost_its_power_asks_its_operator_when_its_peer_has_gone_back"),
     (CoveragePoint::TailUnknown, "what_a_promotion_gave_up_and_did_not_become_is_asked_about"),
+    (CoveragePoint::HandoverBackFromStoring, "what_happens_beside_the_last_record_is_made_up_for_on_the_way_back"),
+    (CoveragePoint::HandoverNotStored, "a_disk_that_does_not_store_holds_nobody_longer_than_was_said"),
     (CoveragePoint::LinkWasFull, "a_healthy_peer_is_not_said_to_stand_still_when_the_link_is_full"),
 ];
 

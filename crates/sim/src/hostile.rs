@@ -11,10 +11,11 @@ mod peer;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use engine::identity::Role;
 use engine::state::{Degrade, Mode, Policy, State};
-use engine::{Command, Mono, Now, Wall, limits};
+use engine::{Command, Mono, NodeId, Now, Wall, limits};
 
 use crate::rng::Rng;
 use machine::{BareMachine, GROUP, MachineShape};
@@ -337,13 +338,18 @@ impl HostileRun {
 
     fn operator(&mut self) {
         let entropy = self.rng.draw();
-        let command = match self.rng.below(12) {
+        let command = match self.rng.below(14) {
             0 => Command::Logging,
             1..=4 => Command::Sync { full: false },
             5..=6 => Command::Sync { full: true },
             7 => Command::Demote,
             8 => Command::Promote { force: true, entropy },
             9 => Command::Promote { force: false, entropy },
+            10 | 11 => {
+                let to = NodeId(self.rng.below(2) as u16);
+                let limit = Duration::from_millis(*self.rng.pick(&[100, 5000]));
+                Command::Switchover { to, limit, closes_export: self.rng.percent(30), only_asks: false }
+            }
             _ => return,
         };
         if self.log {

@@ -61,6 +61,12 @@ pub enum WorldEvent {
         pair: [usize; 2],
         passes: [bool; 2],
     },
+    /// A node's daemon has heard that the peer handed over to it.
+    HandedOver {
+        node: usize,
+        boot: u64,
+        group: GroupId,
+    },
     /// The checkers look around, then the operator does.
     Look,
     Cue(ActorCue),
@@ -107,6 +113,8 @@ pub struct World {
     pub tally: RunTally,
     /// Its operator does nothing unasked, and what nodes say to people is kept.
     pub unattended: bool,
+    /// No daemon acts on what its peer hands over.
+    pub daemons_are_deaf: bool,
     /// What comes next would take hours: nothing more is asked of this world.
     over: bool,
     verdict: Result<(), OracleFailure>,
@@ -139,6 +147,7 @@ impl World {
             cluster: SimCluster::new(options, &mut rng),
             rng,
             unattended: false,
+            daemons_are_deaf: false,
             over: false,
             verdict: Ok(()),
             next_request: 1,
@@ -218,6 +227,9 @@ impl World {
             }
             WorldEvent::Reopened { node, boot, group } if self.cluster[node].boot() == boot => {
                 resets::reopened(self, node, group);
+            }
+            WorldEvent::HandedOver { node, boot, group } if self.cluster[node].boot() == boot => {
+                observing::promotes_what_was_handed_over(self, node, group);
             }
             WorldEvent::PowerLoss { node } => {
                 let down = self.rng.between(100_000_000, 3_000_000_000);

@@ -64,6 +64,7 @@ mod shared_link;
 mod sizes;
 mod stalled_secondary;
 mod strict;
+mod switchover;
 mod sync_semaphore;
 mod unclean_primary;
 mod undo_store;

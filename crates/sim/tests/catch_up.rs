@@ -327,6 +327,11 @@ const REACHED: &[(&str, &[BranchCount])] = &[
     ("snapshot", &[(0, CoveragePoint::SnapshotEnded, 2), (0, CoveragePoint::SnapshotSavedRegion, 1)]),
     ("both-lose-power", &[(0, CoveragePoint::UncleanPrimaryStart, 1), (1, CoveragePoint::JournalReplayedRecords, 1)]),
     ("handover", &[(1, CoveragePoint::PromotedAfterHandover, 1)]),
+    (
+        "switchover",
+        &[(0, CoveragePoint::Granted, 1), (1, CoveragePoint::Granted, 1), (0, CoveragePoint::GrantTaken, 1)],
+    ),
+    ("switchover-link-lost", &[(0, CoveragePoint::SwitchoverBegan, 1)]),
     ("failover", &[(1, CoveragePoint::PromotedForced, 1)]),
     ("promote-mid-sync", &[(1, CoveragePoint::RollbackPointTaken, 1), (1, CoveragePoint::RolledBack, 1)]),
     ("promote-mid-snapshot", &[(1, CoveragePoint::RollbackPointTaken, 2), (1, CoveragePoint::RolledBack, 1)]),

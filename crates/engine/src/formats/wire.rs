@@ -28,11 +28,11 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Version {
-    /// Both nodes report what degrading leaves of the order. 6 (SyncBegin says what is left out, as the secondary has applied it), 5 (both
-    /// nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4 (SyncBegin names the
-    /// run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel packed), 2 (flush
-    /// points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one ordered stream per group, three
-    /// confirmations, sync in the stream) were never released.
+    /// Both nodes report what degrading leaves of the order, and GroupState says that its sender hands over. 6 (SyncBegin says what is left
+    /// out, as the secondary has applied it), 5 (both nodes report their settings, a primary its group's sizes, how far behind its secondary
+    /// is, and its clock), 4 (SyncBegin names the run of the secondary that it is for, questions have numbers that their answers repeat), 3
+    /// (frames may travel packed), 2 (flush points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one
+    /// ordered stream per group, three confirmations, sync in the stream) were never released.
     V7 = 7,
 }
 
@@ -486,6 +486,8 @@ pub struct GroupHello {
     pub failed: bool,
     /// A secondary's: a promotion would give no image.
     pub lacks_image: bool,
+    /// A secondary's that was primary: it handed over, on record, and the reader is to be promoted.
+    pub grants: bool,
     /// What the sender can do besides what its protocol version says; unknown bits are for the reader to ignore.
     pub features: u64,
     /// What the sender cannot do without; a bit the reader does not know is a refusal.
@@ -505,7 +507,7 @@ impl GroupHello {
         self.identity.encode(&mut w);
         w.u64(self.granted_bytes);
         w.u64(self.dirty_bytes);
-        w.u8(u8::from(self.failed) | u8::from(self.lacks_image) << 1);
+        w.u8(u8::from(self.failed) | u8::from(self.lacks_image) << 1 | u8::from(self.grants) << 2);
         w.u64(self.features);
         w.u64(self.required);
         encode_settings(&self.settings, &mut w);
@@ -521,7 +523,7 @@ impl GroupHello {
         let identity = crate::formats::identity::Identity::decode(&mut r)
             .filter(crate::formats::identity::Identity::is_in_reach)?;
         // A flag that this version does not have is no hello of this version: what may come later has `features`.
-        let (granted_bytes, dirty_bytes, flags) = (r.number()?, r.number()?, r.u8().filter(|flags| flags & !3 == 0)?);
+        let (granted_bytes, dirty_bytes, flags) = (r.number()?, r.number()?, r.u8().filter(|flags| flags & !7 == 0)?);
         let (features, required) = (r.u64()?, r.u64()?);
         let settings = decode_settings(&mut r)?;
         let count = usize::from(r.u16()?);
@@ -538,6 +540,7 @@ impl GroupHello {
             dirty_bytes,
             failed: flags & 1 != 0,
             lacks_image: flags & 2 != 0,
+            grants: flags & 4 != 0,
             features,
             required,
             settings,

@@ -3,7 +3,7 @@
 use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{FlushPoints, FrameHeader, FrameKind, GroupHello, decode_ranges, flags};
-use crate::group::{Group, reset};
+use crate::group::{Group, handover, reset};
 use crate::peer::Peer;
 use crate::secondary::Secondary;
 use crate::shared::wakes::Wake;
@@ -88,7 +88,8 @@ impl Group {
             return;
         }
         self.primary.peer.stall.moved(cx.now.mono);
-        let failed = hello.failed;
+        let granted_before = self.primary.peer.greeting.hello().is_some_and(|before| before.grants);
+        let (failed, grants) = (hello.failed, hello.grants && !granted_before);
         let promoted = hello.identity.role == Role::Primary;
         if failed || promoted {
             self.primary.peer.reconcile.stop_asking();
@@ -99,6 +100,9 @@ impl Group {
         }
         take_up(&mut self.secondary, &mut self.primary.peer, hello);
         reset::open_when_met(self, cx);
+        if grants {
+            handover::take(self, cx);
+        }
         if failed {
             return self.primary.peer_failed(&mut self.common, cx);
         }

@@ -6,11 +6,12 @@ use alloc::string::String;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::FrameKind;
-use crate::group::{Group, reset};
+use crate::group::handover::HandoverOrder;
+use crate::group::{Group, handover, reset};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::Peer;
-use crate::peer::orders::{FULL_UNDER_WAY, under_way};
+use crate::peer::orders::{FULL_UNDER_WAY, open_choice, under_way};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::secondary::rollback::command_drop_point;
@@ -18,6 +19,7 @@ use crate::shared::greeting::PEER_FAILED;
 use crate::shared::lifecycle::{Phase, Promotion};
 use crate::shared::wakes::Wake;
 use crate::state::{Mode, Pause, State};
+use crate::status::HandoverStage;
 use crate::time::Mono;
 use crate::{Command, CommandResult, Output, RefusalCode, Settings, limits};
 
@@ -53,18 +55,31 @@ impl Group {
         if let Some(broken) = self.common.lifecycle.broken() {
             return cx.refuse(id, RefusalCode::GroupFailed, format!("the group has failed: {}", broken.words()));
         }
+        if let Some(refusal) = handover::refuses(&self.handover, &command) {
+            return cx.answer(id, CommandResult::Refused(refusal));
+        }
         match command {
-            Command::Set(settings) => self.set(cx, id, settings),
+            Command::Set(settings) => {
+                self.apply_settings(cx, settings);
+                cx.answer(id, CommandResult::Done(String::new()));
+            }
             Command::Logging => self.primary.command_logging(&mut self.common, cx, id),
             Command::Sync { full } => self.command_sync(cx, id, full),
+            Command::BringUpToDate => match open_choice(&self.primary.peer, &self.common) {
+                Some(refusal) => cx.answer(id, CommandResult::Refused(refusal)),
+                None => self.command_sync(cx, id, false),
+            },
             Command::Demote => self.primary.peer.demote(&mut self.common, cx, id),
             Command::Promote { force, entropy } => self.promote(cx, Promotion { id, force, entropy }),
+            Command::Switchover { to, limit, closes_export, only_asks } => {
+                handover::command(self, cx, id, HandoverOrder { to, limit, closes_export, only_asks });
+            }
             Command::DropRollbackPoint { name } => command_drop_point(&mut self.common, cx, id, &name),
             Command::Reset { .. } => unreachable!("it is taken in any state"),
         }
     }
 
-    pub fn set(&mut self, cx: &mut Cx, id: CommandId, settings: Settings) {
+    pub(super) fn apply_settings(&mut self, cx: &mut Cx, settings: Settings) {
         let before = core::mem::replace(&mut self.common.settings, settings);
         if self.common.role() == Role::Primary && before.mode != settings.mode {
             self.primary.mode_changed(&mut self.common, cx);
@@ -91,7 +106,6 @@ impl Group {
             self.say_hello(cx, FrameKind::GroupState);
             self.primary.peer.report_primary_state(&mut self.common, cx);
         }
-        cx.answer(id, CommandResult::Done(String::new()));
     }
 }
 
@@ -158,6 +172,7 @@ impl Group {
                 self.stop_wanted = true;
             }
             Phase::Running => {
+                handover::stop(self, cx);
                 cx.out.push_back(Output::Serve { group: self.common.id(), open: false });
                 self.common.never_served();
                 let deadline = cx.now.mono.plus(limits::STOP_DRAIN);
@@ -204,6 +219,7 @@ impl Group {
             Phase::Stopping { deadline } => self.proceed_stop(cx, deadline),
             Phase::Running if core::mem::take(&mut self.stop_wanted) => self.stop(cx),
             Phase::Running => {
+                handover::proceed(self, cx);
                 self.secondary.proceed_sync_begin(&mut self.common, cx, &self.primary.peer.greeting);
                 let tail = self.secondary.answer_tail(&mut self.common, cx);
                 tail.into_iter().for_each(|tail| self.primary.peer.outbox.answers.tail(tail));
@@ -214,7 +230,8 @@ impl Group {
             Phase::Starting(_) if self.stop_wanted && self.common.has_failed() => {
                 self.common.lifecycle.enter(Phase::Stopped);
             }
-            Phase::Starting(_) | Phase::Recording | Phase::StopRecording | Phase::Stopped => {}
+            Phase::Recording => handover::proceed(self, cx),
+            Phase::Starting(_) | Phase::StopRecording | Phase::Stopped => {}
         }
         // A change of role that ends here ends without a further input.
         if matches!(self.common.lifecycle.phase(), Phase::Running) && core::mem::take(&mut self.stop_wanted) {
@@ -275,6 +292,7 @@ impl Group {
                 self.common.sb.stops_cleanly(identity);
                 self.common.save(cx, Some(AfterSuper::Stopped));
             }
+            AfterBits::Demote { .. } if self.handover.is_at(HandoverStage::Storing) => handover::record(self, cx),
             AfterBits::Demote { id } => self.record_demotion(cx, id),
             AfterBits::Promote { promotion, peer_ahead } => self.record_promotion(cx, promotion, peer_ahead),
             AfterBits::FullSync => self.primary.peer.begin_full_sync(&mut self.common, cx),

@@ -48,6 +48,7 @@ impl Group {
                     cx.refuse(id, RefusalCode::RecordUnknown, why);
                 }
                 AfterSuper::Promoted { id, .. } | AfterSuper::Demoted { id, .. } => {
+                    self.handover.ends();
                     self.common.lifecycle.enter(Phase::Running);
                     // One of its slots may say it.
                     let why = format!(
@@ -135,6 +136,7 @@ impl Group {
                 for then in self.common.bitmap.take_waiting() {
                     if let AfterBits::Demote { id } | AfterBits::Promote { promotion: Promotion { id, .. }, .. } = then
                     {
+                        self.handover.ends();
                         self.common.lifecycle.enter(Phase::Running);
                         cx.refuse(id, RefusalCode::StoreFailed, Broken::Bits.words());
                     }

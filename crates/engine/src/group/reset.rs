@@ -19,7 +19,7 @@ use core::time::Duration;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::{Identity, Role};
 use crate::formats::wire::{FrameHeader, FrameKind, GroupHello};
-use crate::group::Group;
+use crate::group::{Group, handover};
 use crate::ids::{CommandId, mix};
 use crate::injected_fault::{Fault, injected};
 use crate::peer::reconcile::CLOSED_BESIDE_PRIMARY;
@@ -167,6 +167,7 @@ pub(crate) fn reopened(group: &mut Group, cx: &mut Cx, opened: Result<Box<GroupC
         cx.timers.clear(TimerKey::Group(group.common.id(), timer));
     }
     answer_flushes(group, cx);
+    handover::is_reset(group, cx);
     let mut before = mem::replace(group, Group::new(group.common.node, config));
     // What others count of it goes on.
     (group.counted_bytes, group.counted_use) = (before.counted_bytes, before.counted_use);

@@ -7,8 +7,9 @@ use alloc::string::String;
 use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{FrameKind, GroupHello};
-use crate::group::Group;
+use crate::group::demotion::{become_secondary, save_demotion};
 use crate::group::meeting::take_up;
+use crate::group::{Group, handover};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::Peer;
@@ -20,6 +21,7 @@ use crate::shared::lifecycle::{Phase, Promotion};
 use crate::shared::promotion::{BOTH_PRIMARY, PromotionAnswer};
 use crate::shared::size::ShownSize;
 use crate::state::{Broken, Mode};
+use crate::status::HandoverStage;
 use crate::time::Mono;
 use crate::{CommandResult, RefusalCode};
 
@@ -62,16 +64,15 @@ impl Group {
             self.common.sb.confirmed.position == position && self.primary.peer.greeting.stands_at(position)
         });
         let clean = (all_there && dirty_bytes == 0) || injected(Fault::HandoverWithoutDrain);
-        let wall = self.common.numbers.last_wall();
-        self.primary.fall_to_logging(&mut self.common, cx, "demoted");
-        self.common.sb.demoted(position, clean, self.common.settings.mode, wall);
-        self.secondary.replica.stand_at(position, wall);
-        self.secondary.replica.empty_journal(&mut self.common);
+        become_secondary(self, cx, clean, "demoted");
         let text = demoted_words(&self.primary.peer.greeting, self.common.sb.needs_verification(), clean, dirty_bytes);
-        self.common.save_in_both_slots(cx, AfterSuper::Demoted { id, text, warn: !clean });
+        save_demotion(self, cx, id, text, !clean);
     }
 
     pub fn demoted(&mut self, cx: &mut Cx, id: CommandId, text: String, warn: bool) {
+        if self.handover.is_at(HandoverStage::Recording) {
+            return handover::grant(self, cx);
+        }
         self.common.lifecycle.enter(Phase::Running);
         cx.event(self.common.id(), crate::Event::Demoted);
         self.say_hello(cx, FrameKind::GroupState);
@@ -108,6 +109,7 @@ impl Group {
         if !force && let Some(why) = self.secondary.promote_needs_force(&self.common, cx, &self.primary.peer.greeting) {
             return cx.answer(id, CommandResult::Refused(why));
         }
+        handover::take_back(self, cx);
         cx.coverage.hit(if force { CoveragePoint::PromotedForced } else { CoveragePoint::PromotedAfterHandover });
         if let Some(hello) = self.primary.peer.greeting.take_early() {
             // Out of a start that stands still: from here on the peer's newest word counts, and this is the first.
@@ -209,6 +211,10 @@ impl Group {
             cx.answer(id, answer.into_result(is_primary, Some(silent).filter(|_| unheard)));
         }
         self.say_hello(cx, FrameKind::GroupState);
+        if self.primary.peer.greeting.hello().is_some_and(|hello| hello.grants) {
+            // Whoever ordered the switchover wants the old primary to follow, also where nothing syncs by itself.
+            self.primary.peer.wanted.order_update();
+        }
         // As a primary it may be one that the peer does not fit.
         let hello = self.primary.peer.greeting.hello().cloned();
         if hello.is_none_or(|hello| self.primary.fits(&mut self.common, cx, &hello)) {

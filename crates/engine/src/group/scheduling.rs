@@ -7,7 +7,7 @@ use crate::context::Cx;
 use crate::formats::identity::{Decision, Identity, Role};
 use crate::formats::superblock::Superblock;
 use crate::formats::wire::FrameHeader;
-use crate::group::{Group, reset};
+use crate::group::{Group, handover, reset};
 use crate::ids::{NodeId, RequestId, VolumeId};
 use crate::peer::orders::PermitEvents;
 use crate::records::start::CannotStart;
@@ -28,7 +28,9 @@ impl Group {
     }
 
     pub fn request(&mut self, cx: &mut Cx, volume: VolumeId, id: RequestId, request: Request) {
-        self.primary.request(&mut self.common, cx, volume, id, request);
+        if let Some(request) = handover::hold(self, volume, id, request) {
+            self.primary.request(&mut self.common, cx, volume, id, request);
+        }
     }
 
     /// It is its turn to start, if it has not.

@@ -8,6 +8,7 @@ use crate::common::GroupCommon;
 use crate::formats::identity::{Decision, Identity, Role};
 use crate::formats::wire::GroupHello;
 use crate::group::Group;
+use crate::group::handover::{Handover, PeerStands, shown_reason};
 use crate::group::reset::GroupReset;
 use crate::ids::{Position, Seq};
 use crate::peer::repair::reads_regions;
@@ -16,7 +17,7 @@ use crate::primary::Primary;
 use crate::secondary::Secondary;
 use crate::shared::link::PeerLink;
 use crate::state::State;
-use crate::status::{GroupGlance, GroupStatus, MeetingStatus, PeerStatus, QueueStatus, VolumeStatus};
+use crate::status::{GroupGlance, GroupStatus, HandoverStage, MeetingStatus, PeerStatus, QueueStatus, VolumeStatus};
 use crate::time::Now;
 
 /// A group, to be looked at.
@@ -25,12 +26,13 @@ pub(crate) struct ShownGroup<'a> {
     primary: &'a Primary,
     secondary: &'a Secondary,
     reset: Option<&'a GroupReset>,
+    handover: &'a Handover,
 }
 
 impl Group {
     pub fn shown(&self) -> ShownGroup<'_> {
-        let Group { common, primary, secondary, reset, .. } = self;
-        ShownGroup { common, primary, secondary, reset: reset.as_ref() }
+        let Group { common, primary, secondary, reset, handover, .. } = self;
+        ShownGroup { common, primary, secondary, reset: reset.as_ref(), handover }
     }
 }
 
@@ -64,10 +66,11 @@ impl ShownGroup<'_> {
 
     /// Inner states as one line, for a simulator's failure report.
     pub fn explain(&self) -> String {
-        let ShownGroup { common, primary, secondary, .. } = self;
+        let ShownGroup { common, primary, secondary, handover, .. } = self;
         format!(
-            "{:?} waiters {:?} cold {:?} writes {:?} sending {:?} replica {:?}",
+            "{:?} handover {:?} waiters {:?} cold {:?} writes {:?} sending {:?} replica {:?}",
             common.lifecycle.phase(),
+            handover.stage(),
             primary.waiters(),
             common.activity.waiting(),
             common.slots.write_ops(),
@@ -97,13 +100,10 @@ impl ShownGroup<'_> {
 
     pub fn status(&self, link: &PeerLink, now: Now) -> GroupStatus {
         let ShownGroup { common, primary, secondary, .. } = self;
-        let greeting = &primary.peer.greeting;
         let identity = self.identity();
         let role = identity.role;
         let is_secondary = role == Role::Secondary;
         let (bytes, items, high_water) = primary.peer.outbox.queued();
-        let words = self.reset.and_then(GroupReset::words);
-        let reported = words.or_else(|| secondary.shown_words(common, greeting).map(Into::into));
         let volumes = common.volumes.iter().zip(common.volumes.device_sizes());
         let volumes = volumes.map(|(volume, device_bytes)| VolumeStatus {
             size_bytes: volume.size_bytes(),
@@ -125,8 +125,10 @@ impl ShownGroup<'_> {
                 self.state(),
                 secondary.primary_report.state().filter(|_| is_secondary),
             ),
-            reason: reported.unwrap_or_else(|| primary.peer.reconcile.shown_reason(common, greeting)),
+            reason: self.reason(),
             starting: common.lifecycle.stage().is_some(),
+            handover: self.handover.status(common.config.peer, now.mono),
+            is_granted: is_secondary && self.peer_stands() == PeerStands::HandedOver && self.is_granted(),
             changed_outside: role == Role::Primary && common.sb.changed_outside,
             protection: primary.peer.protection(common),
             volumes: volumes.collect(),
@@ -160,6 +162,46 @@ impl ShownGroup<'_> {
             shipped_bytes: common.counters.shipped_bytes,
             pulled_bytes: common.counters.pulled_bytes,
         }
+    }
+
+    /// What stands in the way of anything better, in words.
+    fn reason(&self) -> String {
+        let (common, greeting) = (self.common, &self.primary.peer.greeting);
+        let words = self.reset.and_then(GroupReset::words);
+        let words = words.or_else(|| self.secondary.shown_words(common, greeting).map(Into::into));
+        let words = words.or_else(|| self.nobody_is_primary());
+        words.unwrap_or_else(|| self.primary.peer.reconcile.shown_reason(common, greeting))
+    }
+
+    /// A secondary that handed over, or was handed over to, names the node that is to be promoted.
+    fn nobody_is_primary(&self) -> Option<String> {
+        let (common, greeting) = (self.common, &self.primary.peer.greeting);
+        if common.has_failed() || !common.lifecycle.is_running() || greeting.unfit().is_some() {
+            return None;
+        }
+        let identity = &common.sb.identity;
+        if common.role() == Role::Primary {
+            return None;
+        }
+        let at = identity.handed_over.then_some(identity.position.seq.0);
+        let needs_force = self.secondary.promotable(common).is_none() || common.sb.needs_verification();
+        shown_reason(at, self.peer_stands(), needs_force)
+    }
+
+    pub fn peer_stands(&self) -> PeerStands {
+        let Some(hello) = self.primary.peer.greeting.hello() else { return PeerStands::Unknown };
+        let theirs = &hello.identity;
+        match (theirs.role, theirs.position == self.copy_position()) {
+            (Role::Primary, _) => PeerStands::Primary,
+            (Role::Secondary, _) if hello.failed => PeerStands::Failed,
+            (Role::Secondary, true) if theirs.handed_over => PeerStands::HandedOver,
+            (Role::Secondary, true) if !hello.lacks_image && !theirs.inconsistent => PeerStands::Equal,
+            (Role::Secondary, _) => PeerStands::Elsewhere,
+        }
+    }
+
+    fn is_granted(&self) -> bool {
+        self.common.lifecycle.is_running() && self.primary.peer.greeting.hello().is_some_and(|hello| hello.grants)
     }
 
     fn meeting(&self) -> Option<MeetingStatus> {
@@ -252,6 +294,7 @@ impl ShownGroup<'_> {
             dirty_bytes: self.common.volumes.dirty_bytes(),
             failed: self.common.has_failed(),
             lacks_image: identity.role == Role::Secondary && self.secondary.promotable(self.common).is_none(),
+            grants: identity.handed_over && self.handover.is_at(HandoverStage::Granted),
             features: 0,
             required: 0,
             settings: self.common.settings,

@@ -13,7 +13,7 @@ use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::Phase;
 use crate::shared::size::ShownSize;
 use crate::state::State;
-use crate::{CommandResult, Output, RefusalCode, limits};
+use crate::{CommandResult, Output, Refusal, RefusalCode, limits};
 use alloc::format;
 
 /// What is told of a full sync that is ordered again.
@@ -156,6 +156,17 @@ impl Peer {
     pub fn waits_to_resume(&self, common: &GroupCommon) -> bool {
         self.catch_up.resumes && matches!(self.state(common), State::Paused(_))
     }
+}
+
+/// An operator is asked whose content counts: why nothing but his word moves anything.
+pub(crate) fn open_choice(peer: &Peer, common: &GroupCommon) -> Option<Refusal> {
+    let is_asked = peer.reconcile.asks_operator() || common.waits_for_choice();
+    if common.role() != Role::Primary || !(is_asked || common.sb.changed_outside) {
+        return None;
+    }
+    let why =
+        if is_asked { peer.reconcile.shown_reason(common, &peer.greeting) } else { crate::CHANGED_OUTSIDE.into() };
+    Some(Refusal::new(RefusalCode::ChoiceNeeded, format!("an operator has to choose whose content counts: {why}")))
 }
 
 /// What an operator is told whose `sync` has nothing to begin; `None`: it has. A full one that is under way does not begin anew.

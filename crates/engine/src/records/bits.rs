@@ -165,6 +165,11 @@ impl BitmapWriter {
         core::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.then).collect()
     }
 
+    /// Nothing follows any more from what waits and is of this kind.
+    pub fn forget(&mut self, kind: impl Fn(&AfterBits) -> bool) {
+        self.waiting.retain(|waiting| !kind(&waiting.then));
+    }
+
     /// A full sync waits until its bits are on disk.
     pub fn awaits_full_sync(&self) -> bool {
         self.waiting.iter().any(|waiting| matches!(waiting.then, AfterBits::FullSync))

@@ -99,6 +99,7 @@ pub(crate) enum OtherFiles {
 /// | starting | running | the group is ready, or cannot be taken up |
 /// | starting | promoting, rolling back | an operator's way out of a start that stands still; a rollback that was interrupted |
 /// | running | demoting, promoting, rolling back, stopping | an operator |
+/// | running | recording | both nodes are equal, and this one hands over |
 /// | demoting, promoting, rolling back | recording | what the new role needs is there |
 /// | demoting, promoting, rolling back, recording | running | it is done, or it was refused |
 /// | rolling back | promoting | the sync has ended meanwhile: there is no need to go back |
@@ -110,7 +111,7 @@ fn legal(from: Phase, to: Phase) -> bool {
     match (from, to) {
         (Starting(from), Starting(to)) => follows(from, to),
         (Starting(_), to) => matches!(to, Running | Promoting(_) | RollingBack(_) | Stopped),
-        (Running, to) => matches!(to, Demoting { .. } | Promoting(_) | RollingBack(_) | Stopping { .. }),
+        (Running, to) => matches!(to, Demoting { .. } | Promoting(_) | RollingBack(_) | Recording | Stopping { .. }),
         (Demoting { .. } | Promoting(_), to) => matches!(to, Recording | Running),
         (RollingBack(_), Starting(to)) => to == StartStage::Recording,
         (RollingBack(_), to) => matches!(to, Recording | Promoting(_) | Running | Stopped),

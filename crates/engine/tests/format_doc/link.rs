@@ -146,8 +146,11 @@ fn setting_values(at: usize, word: fn(&Settings) -> &'static str) -> String {
 fn hello_flags() -> String {
     let read = |image: &[u8]| {
         let hello = GroupHello::decode(image)?;
-        let meaning =
-            flag_of([(hello.failed, "failed"), (hello.lacks_image, "a secondary without an image to promote")]);
+        let meaning = flag_of([
+            (hello.failed, "failed"),
+            (hello.lacks_image, "a secondary without an image to promote"),
+            (hello.grants, "a secondary that hands over: the reader is to be promoted"),
+        ]);
         Some((meaning, hello.encode()))
     };
     flags(&samples::hello().encode(), 106, read)
@@ -187,7 +190,7 @@ fn group_hello_table() -> String {
         ),
         number("granted bytes", 8, 0xb1, "of a secondary: the grant if the queue continues"),
         number("dirty bytes", 8, 0xb2, ""),
-        number("flags", 1, 1, format!("{}; others are refused", hello_flags())),
+        number("flags", 1, 5, format!("{}; others are refused", hello_flags())),
         number("features", 8, 0xb4, "abilities; unknown bits are ignored"),
         number(
             "required",

@@ -164,6 +164,7 @@ pub fn hello() -> GroupHello {
         dirty_bytes: 0xb2,
         failed: true,
         lacks_image: false,
+        grants: true,
         features: 0xb4,
         required: 0xb5,
         settings: Settings {

@@ -41,6 +41,9 @@ pub struct GroupView {
     /// older daemon
     #[serde(default)]
     pub handed_over: Option<bool>,
+    /// a switchover in which this node hands over; `null`: none is under way
+    #[serde(default)]
+    pub handover: Option<HandoverView>,
     /// of the group's history here: number and tag; empty from an older daemon
     #[serde(default)]
     pub generation: String,
@@ -114,6 +117,11 @@ impl GroupView {
         }
     }
 
+    /// A switchover in which this node hands over is past its point of no return, and not on record.
+    pub fn records_handover(&self) -> bool {
+        self.handover.as_ref().is_some_and(|handover| handover.stage == "recording")
+    }
+
     fn has_no_direction(&mut self) {
         (self.flow, self.from, self.to) = (Flow::Unknown, None, None);
     }
@@ -126,6 +134,21 @@ impl GroupView {
             self.has_no_direction();
         }
     }
+}
+
+/// A switchover on the node that hands over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HandoverView {
+    /// the node that is to be primary
+    pub to: String,
+    /// `draining`: requests are held, the peer gets the last writes; `storing`: both nodes are equal; `recording`: the point of no return is
+    /// passed; `granted`: this node is secondary on record, and the peer is to be primary
+    pub stage: String,
+    /// requests of clients that wait for what becomes of it
+    pub held_requests: u64,
+    /// seconds until it is given up, or the peer is not waited for any more
+    pub ends_in_s: f64,
 }
 
 /// Thresholds of a group's lag.

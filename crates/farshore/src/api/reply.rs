@@ -216,6 +216,8 @@ impl Reply {
                 | ApiRequest::Demote { .. }
                 | ApiRequest::Promote { .. }
                 | ApiRequest::Reset { .. }
+                | ApiRequest::Switchover(_)
+                | ApiRequest::TakeOver { .. }
                 | ApiRequest::DropMark { .. },
                 reply,
             ) => matches!(reply, Reply::Ok { .. }),

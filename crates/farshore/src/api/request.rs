@@ -35,6 +35,9 @@ pub enum ApiRequest {
         group: String,
         #[serde(default)]
         full: bool,
+        /// A program orders it: where an operator is asked whose content counts, this is no answer, and is refused. Never with `full`.
+        #[serde(default, skip_serializing_if = "is_false")]
+        answers_nothing: bool,
     },
     /// All or none of the keys; the value `default` gives a key back to the configuration file.
     Set { group: String, settings: BTreeMap<String, String> },
@@ -63,9 +66,21 @@ pub enum ApiRequest {
         /// The same.
         #[serde(default, skip_serializing_if = "is_false")]
         skip_hooks: bool,
+        /// Within a daemon: the peer hands over, and the command before the promotion has run.
+        #[serde(skip)]
+        is_announced: bool,
     },
     /// Start a group that failed anew, from what is on record.
     Reset { group: String },
+    /// The primary hands over: to the node that is named, or to the one that the configuration has as the primary. Refused while clients
+    /// are attached, unless they may be cut off; they are held for so many milliseconds at most.
+    Switchover(SwitchoverOrder),
+    /// Between daemons: the primary is about to hand over to the node that is asked, which runs its command before the promotion.
+    TakeOver {
+        group: String,
+        #[serde(default, skip_serializing_if = "is_false")]
+        skip_hooks: bool,
+    },
     /// Give a mark up; so far the rollback point is the only one.
     DropMark { group: String, name: String },
     /// What became of an operation: of a request that changes something, by the name that its answer gave it.
@@ -91,6 +106,26 @@ pub enum ApiRequest {
     },
 }
 
+/// A switchover as it is ordered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchoverOrder {
+    pub group: String,
+    /// The node that is to be primary; `None`: the one that the configuration has as that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub close_clients: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// No command of the configuration is run before or after it, on either node.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub skip_hooks: bool,
+    /// Nothing is changed: the answer is the refusal that it would get now, if any.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub only_asks: bool,
+}
+
 impl ApiRequest {
     /// It only looks: nothing changes, and it is answered soon.
     pub fn is_look(&self) -> bool {
@@ -104,6 +139,7 @@ impl ApiRequest {
             | ApiRequest::Record { .. }
             | ApiRequest::Events { .. }
             | ApiRequest::LinkHistory { .. } => true,
+            ApiRequest::Switchover(order) => order.only_asks,
             ApiRequest::On { order, .. } => order.is_look(),
             ApiRequest::Logging { .. }
             | ApiRequest::Sync { .. }
@@ -112,6 +148,7 @@ impl ApiRequest {
             | ApiRequest::Demote { .. }
             | ApiRequest::Promote { .. }
             | ApiRequest::Reset { .. }
+            | ApiRequest::TakeOver { .. }
             | ApiRequest::DropMark { .. } => false,
         }
     }
@@ -130,6 +167,31 @@ mod tests {
     }
 
     #[test]
+    fn a_switchover_has_its_documented_form() {
+        let group = || "db".to_owned();
+        for (request, text) in [
+            (
+                ApiRequest::Switchover(SwitchoverOrder { group: group(), ..SwitchoverOrder::default() }),
+                r#"{"request":"switchover","group":"db"}"#,
+            ),
+            (
+                ApiRequest::Switchover(SwitchoverOrder {
+                    group: group(),
+                    to: Some("beta".into()),
+                    close_clients: true,
+                    timeout_ms: Some(5000),
+                    ..SwitchoverOrder::default()
+                }),
+                r#"{"request":"switchover","group":"db","to":"beta","close_clients":true,"timeout_ms":5000}"#,
+            ),
+            (ApiRequest::TakeOver { group: group(), skip_hooks: false }, r#"{"request":"take-over","group":"db"}"#),
+        ] {
+            assert_eq!(line(&request), text);
+            assert_eq!(serde_json::from_str::<ApiRequest>(text).expect("it is one"), request);
+        }
+    }
+
+    #[test]
     fn requests_have_their_documented_form() {
         let group = || "db".to_owned();
         for (request, text) in [
@@ -140,13 +202,20 @@ mod tests {
                 ApiRequest::On { node: "beta".into(), order: Box::new(ApiRequest::Clients { group: None }) },
                 r#"{"request":"on","node":"beta","order":{"request":"clients"}}"#,
             ),
-            (ApiRequest::Sync { group: group(), full: true }, r#"{"request":"sync","group":"db","full":true}"#),
+            (
+                ApiRequest::Sync { group: group(), full: true, answers_nothing: false },
+                r#"{"request":"sync","group":"db","full":true}"#,
+            ),
+            (
+                ApiRequest::Sync { group: group(), full: false, answers_nothing: true },
+                r#"{"request":"sync","group":"db","full":false,"answers_nothing":true}"#,
+            ),
             (
                 ApiRequest::Set { group: group(), settings: BTreeMap::from([("mode".into(), "sync".into())]) },
                 r#"{"request":"set","group":"db","settings":{"mode":"sync"}}"#,
             ),
             (
-                ApiRequest::Promote { group: group(), force: false, skip_hooks: false },
+                ApiRequest::Promote { group: group(), force: false, skip_hooks: false, is_announced: false },
                 r#"{"request":"promote","group":"db","force":false}"#,
             ),
             (ApiRequest::Reset { group: group() }, r#"{"request":"reset","group":"db"}"#),

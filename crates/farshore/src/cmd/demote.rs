@@ -13,21 +13,55 @@ use super::progress::{self, ProgressView, WaitingFor, WorkStage};
 use super::reach;
 use super::role_target::RoleTarget;
 use crate::api::refusals::DeskRefusal;
-use crate::api::{ApiRequest, NodeView, OperationState, RefusalView, Reply, Role};
+use crate::api::{ApiRequest, NodeView, OperationState, RefusalView, Reply, Role, SwitchoverOrder};
 use crate::args::DemoteArgs;
+use crate::args::groups::GroupsArgs;
+use crate::args::reach::ReachAny;
 use crate::outcome::{CommandFailure, CommandOutcome, print, warn};
 
 /// How often it is looked whether somebody asks to wait no more.
 const INTERRUPT_LOOK: Duration = Duration::from_millis(50);
 
+/// An order by which this node stops being primary, if it is.
+#[derive(Clone)]
+pub(super) struct RoleOrder {
+    pub reach: ReachAny,
+    pub request: ApiRequest,
+    pub waiting_for: WaitingFor,
+    pub json: bool,
+    /// What it is, in words.
+    pub what: &'static str,
+}
+
 pub fn run(args: &DemoteArgs) -> CommandOutcome {
-    let mut answers = Answers::new("demote", args.json);
+    let order = |group: &str| RoleOrder {
+        reach: args.reach.clone(),
+        request: ApiRequest::Demote {
+            group: group.to_owned(),
+            close_clients: args.close_clients,
+            skip_hooks: args.skip_hooks,
+        },
+        waiting_for: WaitingFor::Demotion,
+        json: args.json,
+        what: "demotion",
+    };
+    each("demote", &args.reach, &args.groups, (args.json, order))
+}
+
+/// One group after the other.
+pub(super) fn each(
+    verb: &'static str,
+    reach: &ReachAny,
+    groups: &GroupsArgs,
+    (json, order): (bool, impl Fn(&str) -> RoleOrder),
+) -> CommandOutcome {
+    let mut answers = Answers::new(verb, json);
     let mut interrupt = None;
-    let groups = answers.targets(&args.reach, &args.groups.groups, args.groups.all)?;
+    let groups = answers.targets(reach, &groups.groups, groups.all)?;
     // Before the first one is demoted.
     groups.iter().try_for_each(|group| GroupName::parse(group).map(drop)).map_err(CommandFailure::usage)?;
     for group in groups {
-        answers.add(&group, demote(args, &group, &mut interrupt))?;
+        answers.add(&group, carry_out(&order(&group), &group, &mut interrupt))?;
         if interrupt.as_ref().is_some_and(|interrupt: &Interrupt| interrupt.check().is_err()) {
             // Who typed Ctrl-C wants no other group demoted.
             break;
@@ -37,13 +71,20 @@ pub fn run(args: &DemoteArgs) -> CommandOutcome {
 }
 
 /// One group. `interrupt`: from the first target on that was stopped.
-fn demote(args: &DemoteArgs, name: &str, interrupt: &mut Option<Interrupt>) -> Result<Reply, CommandFailure> {
+pub(super) fn carry_out(
+    order: &RoleOrder,
+    name: &str,
+    interrupt: &mut Option<Interrupt>,
+) -> Result<Reply, CommandFailure> {
     let group = GroupName::parse(name).map_err(CommandFailure::usage)?;
     let target = RoleTarget::of(&group);
-    if !(target.is_up() && is_to_stop(args, &group)?) {
+    if !(target.is_up() && is_to_stop(order, &group)?) {
         // Once a target was stopped nothing else listens to Ctrl-C.
-        let Some(heard) = interrupt.as_ref() else { return order(args, name) };
-        return order_heard(args, name, heard)?.ok_or_else(|| interrupted(name, ""));
+        let Some(heard) = interrupt.as_ref() else { return ask(order, name) };
+        return order_heard(order, name, heard)?.ok_or_else(|| interrupted(order, name, ""));
+    }
+    if let Some(refusal) = refused_anyway(order)? {
+        return Ok(refusal);
     }
     // From here on Ctrl-C is a failure like any other: it would leave the target down on a node that is primary.
     let heard = match interrupt.take() {
@@ -51,32 +92,41 @@ fn demote(args: &DemoteArgs, name: &str, interrupt: &mut Option<Interrupt>) -> R
         None => Interrupt::listen()?,
     };
     let interrupt = &*interrupt.insert(heard);
-    let mut answer = match stop(&target, name, !args.json, interrupt).and_then(|()| order_heard(args, name, interrupt))
-    {
+    let stopped = stop(&target, name, !order.json, interrupt);
+    let mut answer = match stopped.and_then(|()| order_heard(order, name, interrupt)) {
         Ok(Some(reply)) => Ok(reply),
         // It may still come about, and what hangs on the target must not start beside it.
         Ok(None) => {
             let unit = target.unit();
             let then = format!(". {unit} stays stopped; if this node stays primary, type 'systemctl start {unit}'");
-            return Err(interrupted(name, &then));
+            return Err(interrupted(order, name, &then));
         }
         Err(failure) => Err(failure),
     };
     if let Some(message) = open_end(&mut answer) {
         let unit = target.unit();
+        let what = order.what;
         *message += &format!(
-            "; the demotion may still come about, so {unit} stays stopped: see 'farshore status {name}', and if this node stays primary, \
+            "; the {what} may still come about, so {unit} stays stopped: see 'farshore status {name}', and if this node stays primary, \
              type 'systemctl start {unit}'"
         );
         return answer;
     }
-    if !matches!(answer, Ok(Reply::Ok { .. })) && !is_secondary(args, &group) {
+    if !matches!(answer, Ok(Reply::Ok { unchanged: false, .. })) && !is_secondary(order, &group) {
         match target.start() {
             Ok(()) => warn(format!("{} is started again", target.unit())),
             Err(problem) => warn(problem),
         }
     }
     answer
+}
+
+/// A switchover that would be refused now, or has nothing to do, stops nothing.
+fn refused_anyway(order: &RoleOrder) -> Result<Option<Reply>, CommandFailure> {
+    let ApiRequest::Switchover(switchover) = &order.request else { return Ok(None) };
+    let asks = ApiRequest::Switchover(SwitchoverOrder { only_asks: true, ..switchover.clone() });
+    let reply = reach::ask_any(&order.reach, asks)?;
+    Ok((!matches!(reply, Reply::Ok { unchanged: false, .. })).then_some(reply))
 }
 
 fn stop(target: &RoleTarget, group: &str, says_so: bool, interrupt: &Interrupt) -> Result<(), CommandFailure> {
@@ -88,7 +138,7 @@ fn stop(target: &RoleTarget, group: &str, says_so: bool, interrupt: &Interrupt) 
     if says_so {
         print(&format!("{} is stopped\n", target.unit()))?;
     }
-    interrupt.check().map_err(|_| "interrupted before the daemon was asked: nothing is demoted")?;
+    interrupt.check().map_err(|_| "interrupted before the daemon was asked: nothing is changed")?;
     Ok(())
 }
 
@@ -106,8 +156,8 @@ fn open_end(answer: &mut Result<Reply, CommandFailure>) -> Option<&mut String> {
 }
 
 /// It was demoted, whatever was heard of it. Where the daemon does not say, this node is primary as before.
-fn is_secondary(args: &DemoteArgs, group: &GroupName) -> bool {
-    let status = reach::status_any(&args.reach, Some(group.as_str()));
+fn is_secondary(order: &RoleOrder, group: &GroupName) -> bool {
+    let status = reach::status_any(&order.reach, Some(group.as_str()));
     let is_it = |status: NodeView| {
         let found = status.groups.into_iter().find(|found| found.name == group.as_str());
         found.is_some_and(|found| !found.starting && found.role == Role::Secondary)
@@ -116,9 +166,13 @@ fn is_secondary(args: &DemoteArgs, group: &GroupName) -> bool {
 }
 
 /// Where the daemon refuses anyway, nothing stops.
-fn is_to_stop(args: &DemoteArgs, group: &GroupName) -> Result<bool, CommandFailure> {
-    let status = reach::status_any(&args.reach, Some(group.as_str()))?;
-    Ok(is_primary(&status, group) && !is_of_another_node(args, &status))
+fn is_to_stop(order: &RoleOrder, group: &GroupName) -> Result<bool, CommandFailure> {
+    let status = reach::status_any(&order.reach, Some(group.as_str()))?;
+    let stays = match &order.request {
+        ApiRequest::Switchover(SwitchoverOrder { to: Some(to), .. }) => *to == status.node,
+        _ => false,
+    };
+    Ok(!stays && is_primary(&status, group) && !is_of_another_node(&order.reach, &status))
 }
 
 fn is_primary(status: &NodeView, group: &GroupName) -> bool {
@@ -128,24 +182,22 @@ fn is_primary(status: &NodeView, group: &GroupName) -> bool {
 
 /// The target here follows the daemon of this machine's node. Where the configuration does not say which node that is, the one that
 /// was asked is.
-fn is_of_another_node(args: &DemoteArgs, status: &NodeView) -> bool {
-    let here = &args.reach.here;
+fn is_of_another_node(reach: &ReachAny, status: &NodeView) -> bool {
+    let here = &reach.here;
     let own = Config::load(&here.config).ok().and_then(|config| config.local_node(None).ok());
-    own.map_or(args.reach.on.is_some(), |own| own.as_str() != status.node)
+    own.map_or(reach.on.is_some(), |own| own.as_str() != status.node)
 }
 
-fn order(args: &DemoteArgs, group: &str) -> Result<Reply, CommandFailure> {
-    let &DemoteArgs { close_clients, skip_hooks, .. } = args;
-    let request = ApiRequest::Demote { group: group.to_owned(), close_clients, skip_hooks };
-    reach::order_watched(&args.reach, group, request, WaitingFor::Demotion)
+fn ask(order: &RoleOrder, group: &str) -> Result<Reply, CommandFailure> {
+    reach::order_watched(&order.reach, group, order.request.clone(), order.waiting_for)
 }
 
 /// The daemon's answer; `None`: somebody asked to wait no more. The daemon carries the order out all the same.
-fn order_heard(args: &DemoteArgs, name: &str, interrupt: &Interrupt) -> Result<Option<Reply>, CommandFailure> {
+fn order_heard(order: &RoleOrder, name: &str, interrupt: &Interrupt) -> Result<Option<Reply>, CommandFailure> {
     let (tell, told) = channel();
-    let (beside, group) = (args.clone(), name.to_owned());
-    if Builder::new().spawn(move || _ = tell.send(order(&beside, &group))).is_err() {
-        return order(args, name).map(Some);
+    let (asked, group) = (order.clone(), name.to_owned());
+    if Builder::new().spawn(move || _ = tell.send(ask(&asked, &group))).is_err() {
+        return ask(order, name).map(Some);
     }
     loop {
         match told.recv_timeout(INTERRUPT_LOOK) {
@@ -157,9 +209,10 @@ fn order_heard(args: &DemoteArgs, name: &str, interrupt: &Interrupt) -> Result<O
     }
 }
 
-fn interrupted(group: &str, then: &str) -> CommandFailure {
+fn interrupted(order: &RoleOrder, group: &str, then: &str) -> CommandFailure {
     let message = format!(
-        "interrupted, and the daemon goes on with the demotion: 'farshore status {group}' says what became of it{then}"
+        "interrupted, and the daemon goes on with the {}: 'farshore status {group}' says what became of it{then}",
+        order.what
     );
     CommandFailure::from(message).because(DeskRefusal::NotDoneYet)
 }

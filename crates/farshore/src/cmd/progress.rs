@@ -19,7 +19,7 @@ use units::exact::show_seconds;
 use crate::api::{GroupState, GroupView, Role, SyncView};
 use crate::outcome::is_screen;
 use crate::show::table::in_one_line;
-use crate::show::{explained, sync_line};
+use crate::show::{explained, handover_words, sync_line};
 
 /// What ends sooner is not worth a word.
 const SHOWN_AFTER: Duration = Duration::from_secs(2);
@@ -36,6 +36,7 @@ pub enum WaitingFor {
     State,
     Demotion,
     Promotion,
+    Switchover,
 }
 
 /// Where a group is in what it does, as one look shows it.
@@ -72,6 +73,10 @@ impl WorkStage {
             _ if group.starting && unapplied_bytes > 0 => {
                 WorkStage::left("starting, reads back the journal", unapplied_bytes)
             }
+            (WaitingFor::Switchover, _) => WorkStage::words(match &group.handover {
+                Some(handover) => format!("hands over {}", handover_words(handover)),
+                None => "hands over".to_owned(),
+            }),
             (WaitingFor::Demotion, _) if queued_bytes > 0 => WorkStage::left("sends what is queued", queued_bytes),
             (WaitingFor::Demotion, _) => WorkStage::words("becomes secondary"),
             (WaitingFor::Promotion, _) if group.role == Role::Secondary && unapplied_bytes > 0 => {

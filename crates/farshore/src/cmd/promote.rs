@@ -10,7 +10,12 @@ use crate::outcome::CommandOutcome;
 pub fn run(args: &PromoteArgs) -> CommandOutcome {
     let mut answers = Answers::new("promote", args.json);
     for group in answers.targets(&args.reach, &args.groups.groups, args.groups.all)? {
-        let request = ApiRequest::Promote { group: group.clone(), force: args.force, skip_hooks: args.skip_hooks };
+        let request = ApiRequest::Promote {
+            group: group.clone(),
+            force: args.force,
+            skip_hooks: args.skip_hooks,
+            is_announced: false,
+        };
         answers.add(&group, reach::order_watched(&args.reach, &group, request, WaitingFor::Promotion))?;
     }
     answers.finish()

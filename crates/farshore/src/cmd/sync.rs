@@ -42,7 +42,7 @@ pub fn run(args: &SyncArgs) -> CommandOutcome {
 }
 
 fn order(reach: &ReachAny, group: &str, full: bool) -> Result<Reply, CommandFailure> {
-    reach::ask_any(reach, ApiRequest::Sync { group: group.to_owned(), full })
+    reach::ask_any(reach, ApiRequest::Sync { group: group.to_owned(), full, answers_nothing: false })
 }
 
 /// Only the node that syncs knows how far it is.
@@ -62,6 +62,24 @@ pub fn in_full(reach: &ReachAny, group: &str) -> Result<(), CommandFailure> {
     };
     reach::said(reply)?;
     followed(until_done(&where_it_goes(reach, done_on.as_deref()), group, operation.as_deref(), true))
+}
+
+/// Orders an update sync of one group that answers no question of an operator's, and stays until it replicates; says so unless `quiet`.
+///
+/// # Errors
+/// As [`in_full`].
+pub fn bring_up_to_date(reach: &ReachAny, group: &str, quiet: bool) -> Result<(), CommandFailure> {
+    let request = ApiRequest::Sync { group: group.to_owned(), full: false, answers_nothing: true };
+    match reach::ask_any(reach, request)? {
+        Reply::Ok { unchanged: true, .. } => Ok(()),
+        Reply::Ok { done_on, operation, .. } => {
+            let reach = where_it_goes(reach, done_on.as_deref());
+            let ended = until_done(&reach, group, operation.as_deref(), false)?;
+            if quiet { Ok(()) } else { print(&format!("{ended}\n")).map(drop) }
+        }
+        Reply::Error { message, code, refusal, .. } => Err(CommandFailure::refused(message, &code, refusal)),
+        other => Err(reach::unexpected(&other)),
+    }
 }
 
 /// Stays until the group replicates, with a progress bar on a terminal.

@@ -136,6 +136,7 @@ fn until_ended(reach: &ReachAny, id: &OperationId, deadline: Option<Instant>) ->
         let waiting_for = match operation.verb.as_str() {
             "promote" => WaitingFor::Promotion,
             "demote" => WaitingFor::Demotion,
+            "switchover" => WaitingFor::Switchover,
             _ => WaitingFor::State,
         };
         if let Some(group) = operation.group.as_deref().and_then(|group| reach::glance(&reach, group)) {

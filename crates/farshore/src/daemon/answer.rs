@@ -1,7 +1,9 @@
 //! The desk behind the control socket: each request to the data thread, each answer back in the socket's words.
 
 mod roles;
+mod switchover;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 use engine::identity::Role;
 use engine::state::{Mode, State};
 use engine::status::GroupStatus;
-use engine::{Command, CommandResult, GroupId, RefusalCode};
+use engine::{Command, CommandResult, Event, GroupId, Position, RefusalCode};
 use host::driver::{DriverControl, DriverNews, DriverSnapshot, Gone, GroupSnapshot, NoticeReceiver, RecordedRequests};
 use settings::limits::{METRICS_LOOK_TIMEOUT, PEER_ANSWER_TIMEOUT};
 use settings::{Config, ConfiguredGroup, GroupKey, GroupOverrides, Keyed, LinkOverrides, NodeName, keys};
@@ -38,6 +40,8 @@ use crate::api::{ApiRequest, ErrorCode, NodeView, RecordedBatch, Reply};
 use crate::events::log::{EventQuestion, PAGE_EVENTS_MAX};
 use crate::metrics::PageFacts;
 use crate::metrics::server::MetricsEndpoint;
+use roles::RunHooks;
+use switchover::AnnouncedSwitchover;
 
 /// How long a command waits for what its event is to tell: who gave it, and what changed. That takes a millisecond.
 const EVENT_PATIENCE: Duration = Duration::from_millis(500);
@@ -59,6 +63,10 @@ pub(super) struct Desk {
     /// waits for that without an end.
     changing: Mutex<()>,
     role_changes: RoleChanges,
+    /// Where groups stood when this node took over from a peer that handed over.
+    granted: RefCell<BTreeMap<GroupId, Position>>,
+    /// To which of them a peer is about to hand over.
+    announced: RefCell<BTreeMap<GroupId, AnnouncedSwitchover>>,
     demotions: Demotions,
     operations: Rc<Operations>,
     /// Something was heard by which a sync may have ended.
@@ -69,7 +77,7 @@ pub(super) struct Desk {
     events: Rc<EventKeeper>,
     looks: Mutex<GroupLooks>,
     control: DriverControl,
-    look_at_peer: PeerLook,
+    ask_peer: PeerAsk,
     /// With certificates.
     renewal: Option<Renewal>,
     watch: StateWatch,
@@ -78,8 +86,8 @@ pub(super) struct Desk {
     refused: RefusedGroups,
 }
 
-/// Asks a peer's daemon, by its node's name, what only looks there. The answer, or why there is none, soon.
-pub(super) type PeerLook = Box<dyn Fn(String, ApiRequest) -> PeerWord>;
+/// Asks a peer's daemon, by its node's name, what only looks there, or tells it of a switchover. The answer, or why there is none.
+pub(super) type PeerAsk = Box<dyn Fn(String, ApiRequest) -> PeerWord>;
 pub(super) type PeerWord = Pin<Box<dyn Future<Output = Result<Reply, String>>>>;
 
 /// By group.
@@ -89,6 +97,8 @@ type ShownChanges = BTreeMap<String, RoleChange>;
 pub(super) struct PlaceInGroup {
     pub role: Role,
     pub peer: String,
+    /// As it says itself, while it is connected.
+    pub peer_role: Option<Role>,
     /// An image besides the volumes' own is kept here.
     pub has_mark: bool,
 }
@@ -99,7 +109,7 @@ impl Desk {
         node: NodeName,
         (overrides, link_overrides): (GroupOverrides, LinkOverrides),
         (recorder, events): (Rc<MinuteRecorder>, Rc<EventKeeper>),
-        (control, look_at_peer): (DriverControl, PeerLook),
+        (control, ask_peer): (DriverControl, PeerAsk),
         (renewal, refused): (Option<Renewal>, RefusedGroups),
     ) -> Desk {
         let (overrides, link_overrides) = (Mutex::new(overrides), Mutex::new(link_overrides));
@@ -118,6 +128,8 @@ impl Desk {
             node,
             changing,
             role_changes,
+            granted: RefCell::default(),
+            announced: RefCell::default(),
             demotions,
             overrides,
             link_overrides,
@@ -125,7 +137,7 @@ impl Desk {
             events,
             looks,
             control,
-            look_at_peer,
+            ask_peer,
             renewal,
             refused,
         }
@@ -192,11 +204,17 @@ impl Desk {
         let mut reader = NoticeReader::new(self.config.clone(), self.node.clone());
         while let Some(notice) = told.next().await {
             self.events.sender().note_lost(told.take_lost());
-            if let DriverNews::Group { group, event, .. } = &notice.news
-                && let Some(group) = self.config.groups.get(group.0 as usize)
-                && self.operations.hear(group.name.as_str(), event, notice.at)
+            if let DriverNews::Group { group: id, event, .. } = &notice.news
+                && let Some(group) = self.config.groups.get(id.0 as usize)
             {
-                self.sync_ends.notify_one();
+                if self.operations.hear(group.name.as_str(), event, notice.at) {
+                    self.sync_ends.notify_one();
+                }
+                if matches!(event, Event::HandedOver) {
+                    // Each grant is tried once more, whatever became of the one before.
+                    self.granted.borrow_mut().remove(id);
+                    self.takes_over(group.name.as_str());
+                }
             }
             reader.read(notice).into_iter().for_each(|event| self.events.sender().record(event));
         }
@@ -204,7 +222,8 @@ impl Desk {
 
     /// Looks for what changed in the groups' settings and lags, until the data thread has ended.
     pub async fn look_at_groups_for_ever(self: Rc<Self>) {
-        while self.look_at_groups().await.is_ok() {
+        while let Ok(granted) = self.look_at_groups().await {
+            granted.iter().for_each(|group| self.takes_over(group));
             // Soon where a sync may have ended, and once for all that end together.
             if timeout(LOOK_EVERY, self.sync_ends.notified()).await.is_ok() {
                 sleep(SYNC_END_PAUSE).await;
@@ -212,14 +231,17 @@ impl Desk {
         }
     }
 
-    async fn look_at_groups(&self) -> Result<(), Gone> {
+    /// Those to which their peer handed over.
+    async fn look_at_groups(&self) -> Result<Vec<String>, Gone> {
         let snapshot = self.control.snapshot().await?;
         self.look_at_syncs(&snapshot);
         let overrides = self.overrides.lock().await;
         let mut looks = self.looks.lock().await;
+        let mut granted = Vec::new();
         for group in snapshot.groups.iter().filter(|group| !group.status.starting) {
             let Some(named) = self.config.groups.get(group.status.id.0 as usize) else { continue };
             let (kept, now) = (overrides.of(&named.name), &group.status);
+            granted.extend(now.is_granted.then(|| named.name.to_string()));
             let effective = kept.effective(&named.settings);
             let facts = GroupFacts {
                 group: named.name.as_str(),
@@ -234,7 +256,7 @@ impl Desk {
             let news = looks.look(&facts, Instant::now());
             news.into_iter().for_each(|event| self.events.sender().record(event));
         }
-        Ok(())
+        Ok(granted)
     }
 
     /// Whether a sync that is waited for has ended.
@@ -301,12 +323,19 @@ impl Desk {
             ApiRequest::Counters => self.counters().await,
             ApiRequest::Record { group } => self.record(&group).await,
             ApiRequest::Logging { group } => self.command(&group, Command::Logging).await,
-            ApiRequest::Sync { group, full: true } => self.sync_fully(&group).await,
-            ApiRequest::Sync { group, full: false } => self.command(&group, Command::Sync { full: false }).await,
+            ApiRequest::Sync { group, full: true, .. } => self.sync_fully(&group).await,
+            ApiRequest::Sync { group, full: false, answers_nothing } => {
+                let command = if answers_nothing { Command::BringUpToDate } else { Command::Sync { full: false } };
+                self.command(&group, command).await
+            }
             ApiRequest::Demote { group, close_clients, skip_hooks } => {
                 self.demote(&group, close_clients, skip_hooks).await
             }
-            ApiRequest::Promote { group, force, skip_hooks } => self.promote(&group, force, skip_hooks).await,
+            ApiRequest::Promote { group, force, skip_hooks, is_announced } => {
+                self.promote(&group, force, RunHooks { skipped: skip_hooks, before_has_run: is_announced }).await
+            }
+            ApiRequest::Switchover(order) => self.switchover(&order).await,
+            ApiRequest::TakeOver { group, skip_hooks } => self.announced(&group, skip_hooks).await,
             ApiRequest::Reset { group } => self.reset(&group).await,
             ApiRequest::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
             ApiRequest::Set { group, settings } => self.set(&group, settings).await,
@@ -377,7 +406,8 @@ impl Desk {
         let now = &snapshot.groups.iter().find(|group| group.status.id == id)?.status;
         let peer = group.peer_of(&self.node)?.to_string();
         let has_mark = now.rollback_point.is_some();
-        (!now.starting).then_some(PlaceInGroup { role: now.role, peer, has_mark })
+        let (role, peer_role) = (now.role, now.peer.role);
+        (!now.starting).then_some(PlaceInGroup { role, peer, peer_role, has_mark })
     }
 
     /// Of the nodes that this one has the group with.
@@ -406,7 +436,8 @@ impl Desk {
             match changes.get(&group.name) {
                 Some(RoleChange::Promotion) => group.is_promoted_now(),
                 Some(RoleChange::Demotion) => group.is_demoted_now(),
-                None => {}
+                Some(RoleChange::Switchover) if group.records_handover() => group.is_demoted_now(),
+                Some(RoleChange::Switchover) | None => {}
             }
             group.term = self.terms.of(&group.name);
             group.warnings.extend(self.terms.unrecorded(&group.name));

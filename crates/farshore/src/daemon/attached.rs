@@ -47,16 +47,14 @@ fn shown(client: &ClientInfo) -> ClientView {
     }
 }
 
-/// Why the group is not demoted now, who keeps it, and what to do.
-pub fn refusal(group: &str, clients: &[ClientInfo]) -> Reply {
+/// Why the group's export is not closed now, who keeps it, and what to do. `again`: the command as it was typed.
+pub fn refusal(group: &str, clients: &[ClientInfo], again: &str) -> Reply {
     let count = clients.len();
     let (subject, object) =
         if count == 1 { ("1 client is".to_owned(), "it") } else { (format!("{count} clients are"), "them") };
     let mut lines = vec![format!("{group}: {subject} attached, and would fail with what is not flushed:")];
     lines.extend(listed(clients));
-    lines.push(format!(
-        "Unmount and disconnect {object} first, or cut {object} off: farshore demote {group} --close-clients"
-    ));
+    lines.push(format!("Unmount and disconnect {object} first, or cut {object} off: farshore {again} --close-clients"));
     Reply::refused(DeskRefusal::ClientsAttached, lines.join("\n"))
 }
 
@@ -117,7 +115,7 @@ mod tests {
     }
 
     fn text(clients: &[ClientInfo]) -> String {
-        match refusal("db", clients) {
+        match refusal("db", clients, "demote db") {
             Reply::Error { message, code: ErrorCode::Refused, .. } => message,
             other => panic!("{other:?}"),
         }

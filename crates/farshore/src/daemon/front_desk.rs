@@ -5,6 +5,7 @@
 //! * who gave an order that is carried is in this node's log of events, whatever came of it: the other node knows only which node asked;
 //! * a change of roles is never carried by itself: a script that demotes a node twice must not demote the other one. The node that is to
 //!   do that is named;
+//! * a switchover is: nothing is lost by it, it names the node that is to be primary, and typed twice it changes nothing;
 //! * a full sync is not either: who means to keep the node where it is typed would have that one overwritten.
 
 use std::rc::Rc;
@@ -14,13 +15,13 @@ use engine::identity::Role;
 use host::link::control::ControlFailure;
 
 use super::answer::Desk;
-use super::events::commands::{CommandEnd, CommandSource, CommandText};
+use super::events::commands::{CommandEnd, CommandSource, CommandText, switchover_words};
 use super::events::{CommandUnderWay, EventSender};
 use super::peer_desk::PeerDesk;
 use super::peer_desk::visitors::{Carried, carried};
 use crate::api::refusals::DeskRefusal;
 use crate::api::server::Asker;
-use crate::api::{ApiRequest, ErrorCode, RefusalView, Reply};
+use crate::api::{ApiRequest, ErrorCode, RefusalView, Reply, SwitchoverOrder};
 
 /// How long an order waits for who gave it. That takes a millisecond.
 const WHO_PATIENCE: Duration = Duration::from_millis(500);
@@ -88,8 +89,14 @@ impl FrontDesk {
 
     /// The other node, where it is the one that must do this, and why it is.
     async fn whose(&self, request: &ApiRequest) -> Option<(String, String)> {
+        if let ApiRequest::Switchover(SwitchoverOrder { group, to, .. }) = request {
+            let place = self.desk.place_in(group).await?;
+            let hands_over = place.role == Role::Secondary && place.peer_role == Some(Role::Primary);
+            let why = format!("{group}: this node is the secondary, and it is the primary that hands over. ");
+            return (hands_over && self.desk.is_wanted_here(group, to.as_deref())).then_some((place.peer, why));
+        }
         let (group, role) = match request {
-            ApiRequest::Sync { group, full: false } | ApiRequest::Logging { group } => (group, Role::Primary),
+            ApiRequest::Sync { group, full: false, .. } | ApiRequest::Logging { group } => (group, Role::Primary),
             ApiRequest::DropMark { group, .. } => (group, Role::Secondary),
             _ => return None,
         };
@@ -168,14 +175,18 @@ fn typed(order: &ApiRequest) -> String {
     let flag = |is_set: bool, word: &'static str| if is_set { word } else { "" };
     let words = match order {
         ApiRequest::Logging { group } => format!("logging {group}"),
-        ApiRequest::Sync { group, full } => format!("sync {group}{}", flag(*full, " --full")),
+        ApiRequest::Sync { group, full, .. } => format!("sync {group}{}", flag(*full, " --full")),
         ApiRequest::Demote { group, close_clients, skip_hooks } => {
             format!("demote {group}{}{}", flag(*close_clients, " --close-clients"), flag(*skip_hooks, " --skip-hooks"))
         }
-        ApiRequest::Promote { group, force, skip_hooks } => {
+        ApiRequest::Promote { group, force, skip_hooks, .. } => {
             format!("promote {group}{}{}", flag(*force, " --force"), flag(*skip_hooks, " --skip-hooks"))
         }
         ApiRequest::Reset { group } => format!("reset {group}"),
+        ApiRequest::Switchover(order) => {
+            let verb = if order.to.is_some() { "switchover" } else { "failback" };
+            format!("{verb} {} {}", order.group, switchover_words(order)).trim_end().to_owned()
+        }
         ApiRequest::DropMark { group, name } => format!("mark drop {group} {name}"),
         ApiRequest::Set { group, settings } => {
             settings.iter().fold(format!("set {group}"), |text, (key, value)| text + &format!(" '{key}={value}'"))

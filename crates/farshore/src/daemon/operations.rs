@@ -283,7 +283,7 @@ impl Operations {
         let kept = self.kept.borrow();
         let group = &kept.list.iter().find(|operation| operation.number == own)?.group;
         let is_it = |operation: &&Operation| {
-            let changes_role = matches!(operation.verb, "promote" | "demote");
+            let changes_role = matches!(operation.verb, "promote" | "demote" | "switchover");
             let is_another = operation.number != own && operation.group == *group;
             changes_role && is_another && operation.state == OperationState::Running
         };

@@ -114,6 +114,8 @@ impl ReplyBounds {
             | ApiRequest::Demote { .. }
             | ApiRequest::Promote { .. }
             | ApiRequest::Reset { .. }
+            | ApiRequest::Switchover(_)
+            | ApiRequest::TakeOver { .. }
             | ApiRequest::DropMark { .. } => PEER_ANSWER_BYTES_MAX,
         }
     }

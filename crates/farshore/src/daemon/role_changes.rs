@@ -14,6 +14,8 @@ use crate::api::refusals::DeskRefusal;
 pub(super) enum RoleChange {
     Promotion,
     Demotion,
+    /// On the node that hands over.
+    Switchover,
 }
 
 /// Those that are under way, by group.
@@ -42,13 +44,14 @@ impl RoleChanges {
         let mut changes = self.0.borrow_mut();
         let Some(before) = changes.get(group).map(|before| before.what) else {
             // A demotion of a secondary changes nothing.
-            let is_shown = change == RoleChange::Promotion;
+            let is_shown = change != RoleChange::Demotion;
             changes.insert(group.to_owned(), BegunChange { what: change, is_shown });
             return Ok(RoleChangeUnderWay { changes: self, group: group.to_owned() });
         };
         let word = match before {
             RoleChange::Promotion => "promotion",
             RoleChange::Demotion => "demotion",
+            RoleChange::Switchover => "switchover",
         };
         let message = format!(
             "{group}: a {word} is under way already, and goes on; what it waits for: 'farshore status {group}' and the log of node {node}"

@@ -105,6 +105,7 @@ fn group_status(
         promoting: false,
         demoting: false,
         handed_over: Some(now.role == Role::Secondary && now.identity.handed_over),
+        handover: now.handover.map(|handover| shown_handover(node, group, handover)),
         generation: now.identity.generation.to_string(),
         term: String::new(),
         mode: now.mode.map_or(UNKNOWN, Mode::word).to_owned(),
@@ -158,6 +159,15 @@ fn queue(now: &figures::GroupStatus) -> api::QueueView {
         blocked_ms: milliseconds(now.queue.blocked),
         waiting_writers: now.queue.blocked_writers,
         held_up_ms: now.queue.holds_writers_up.then(|| milliseconds(now.queue.held_up)),
+    }
+}
+
+fn shown_handover(node: &NodeName, group: &ConfiguredGroup, now: figures::HandoverStatus) -> api::HandoverView {
+    api::HandoverView {
+        to: group.peer_of(node).map(NodeName::to_string).unwrap_or_default(),
+        stage: now.stage.word().to_owned(),
+        held_requests: now.held_requests,
+        ends_in_s: now.ends_in.as_secs_f64(),
     }
 }
 

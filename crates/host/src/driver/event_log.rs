@@ -101,6 +101,7 @@ pub(super) fn line(group: &str, volumes: &[LocalVolume], event: &Event) -> Optio
             info(format!("{name} keeps the image at sequence {} until the sync has ended", at.seq.0))
         }
         Event::RolledBack { to } => warn(format!("the volumes are back at sequence {}, before the sync", to.seq.0)),
+        Event::HandedOver => warn("the peer handed over to this node, which is to be primary".to_owned()),
         Event::Demoted => warn("this node was demoted to secondary".to_owned()),
         Event::Note(text) => info(named(text)),
         Event::Replayed { .. } | Event::Admitted { .. } | Event::AppliedWrite { .. } => {

@@ -285,7 +285,8 @@ fn trouble_disks(world: &mut World, fault: FaultKind, primary: usize, secondary:
 fn change_primary(world: &mut World, operator: &mut Operator, group: GroupId, fault: FaultKind) {
     let primary = world.cluster.primary(group);
     if fault == FaultKind::Switchover {
-        operator.plans_switch(group);
+        let in_one_word = world.rng.percent(60);
+        operator.plans_switch(group, in_one_word);
         return;
     }
     let power = world.rng.percent(50);
@@ -321,9 +322,10 @@ fn swizzle(world: &mut World) {
 /// An operator types whatever comes to mind.
 fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
     let entropy = world.rng.draw();
-    let command = match world.rng.below(16) {
+    let command = match world.rng.below(19) {
         0 => Command::Logging,
         1 => Command::Sync { full: true },
+        2 if world.rng.percent(40) => Command::BringUpToDate,
         2 => Command::Sync { full: false },
         3 => Command::Demote,
         4 => Command::Promote { force: true, entropy },
@@ -361,10 +363,18 @@ fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
             return true;
         }
         12 => Command::Reset { entropy },
-        _ => {
+        13..=15 => {
             let mode = *world.rng.pick(&Mode::ALL);
             world.set_mode(group, mode);
             return true;
+        }
+        // Mostly to the other node.
+        _ => {
+            let pair = world.cluster.pair(group);
+            let to = if world.rng.percent(80) { world.cluster.secondary(group) } else { *world.rng.pick(&pair) };
+            let id = Operator::switches_over(world, node, group, to);
+            return world.cluster[node].up()
+                && !matches!(world.cluster.ledger.result(id), Some(CommandResult::Refused(_)));
         }
     };
     types(world, node, group, command)

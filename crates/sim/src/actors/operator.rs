@@ -1,11 +1,12 @@
 //! The operator: knows which node is meant to be primary of each group, and types commands, at good moments and bad.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use engine::identity::Role;
 use engine::state::{Mode, Pause, State};
 use engine::status::GroupGlance;
-use engine::{Command, CommandId, CommandResult, GroupId, VolumeId};
+use engine::{Command, CommandId, CommandResult, GroupId, NodeId, VolumeId};
 
 use crate::checkers::facts::KnownFact;
 use crate::options::fault::FaultKind;
@@ -17,6 +18,10 @@ const ENLARGED_WITHIN_NS: u64 = 200_000_000;
 /// A plan that takes several commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OperatorPlan {
+    /// The primary hands over to the other, in one word.
+    Switchover {
+        asked: Option<CommandId>,
+    },
     /// Demote the primary, then promote the other.
     SwitchDemote {
         asked: Option<CommandId>,
@@ -58,8 +63,12 @@ impl Operator {
     }
 
     /// The primary and the other node are to change their roles.
-    pub fn plans_switch(&mut self, group: GroupId) {
-        self.plans.insert(group, OperatorPlan::SwitchDemote { asked: None });
+    pub fn plans_switch(&mut self, group: GroupId, in_one_word: bool) {
+        let plan = match in_one_word {
+            true => OperatorPlan::Switchover { asked: None },
+            false => OperatorPlan::SwitchDemote { asked: None },
+        };
+        self.plans.insert(group, plan);
     }
 
     /// The primary is lost: the other one is to take over.
@@ -198,6 +207,11 @@ impl Operator {
             // One that does not serve yet may still have to say that it was promoted, and how.
             let force = world.cluster[node].serves(group) && world.rng.percent(50);
             let entropy = world.rng.draw();
+            if world.rng.percent(20) {
+                let to = world.cluster.primary(group);
+                Operator::switches_over(world, node, group, to);
+                continue;
+            }
             let command = match glance.identity.role {
                 Role::Primary if glance.state == State::Replicating && world.rng.percent(30) => {
                     Command::Sync { full: false }
@@ -207,6 +221,13 @@ impl Operator {
             };
             world.command(node, group, command);
         }
+    }
+
+    /// Clients may be held for a moment, or for long.
+    pub fn switches_over(world: &mut World, node: usize, group: GroupId, to: usize) -> CommandId {
+        let limit = Duration::from_millis(*world.rng.pick(&[20, 200, 2000, 10_000]));
+        let (to, closes_export, only_asks) = (NodeId(to as u16), world.rng.percent(30), world.rng.percent(5));
+        world.command(node, group, Command::Switchover { to, limit, closes_export, only_asks })
     }
 
     /// It stands in line for a sync, and gets there without anybody's help.
@@ -264,6 +285,15 @@ impl Operator {
         let (primary, other) = (world.cluster.primary(group), world.cluster.secondary(group));
         let answered = |world: &World, asked: Option<CommandId>| asked.and_then(|id| world.cluster.ledger.answer(id));
         let next = match plan {
+            OperatorPlan::Switchover { asked: None } if world.cluster[primary].up() => {
+                // He need not know which of the two is the primary.
+                let at = if world.rng.percent(80) || !world.cluster[other].up() { primary } else { other };
+                Some(OperatorPlan::Switchover { asked: Some(Operator::switches_over(world, at, group, other)) })
+            }
+            // Whoever is to be promoted after one that came to nothing is seen to like after any other.
+            OperatorPlan::Switchover { asked } => {
+                Some(plan).filter(|_| answered(world, asked).is_none() && world.cluster[primary].up())
+            }
             OperatorPlan::SwitchDemote { asked: None } if world.cluster[primary].up() => {
                 Some(OperatorPlan::SwitchDemote { asked: Some(world.command(primary, group, Command::Demote)) })
             }
@@ -307,6 +337,13 @@ impl Operator {
         }
         let entropy = world.rng.draw();
         let hopeless = |glance: &GroupGlance| glance.identity.generation.is_blank() || glance.identity.inconsistent;
+        let handed_over =
+            |node: usize| world.glance(node, group).is_some_and(|it| it.identity.handed_over && it.running);
+        if handed_over(primary) && world.cluster[other].up() && world.rng.percent(30) {
+            // He types the same again.
+            let asked = Operator::switches_over(world, primary, group, other);
+            return Some(OperatorPlan::SwitchPromote { asked: Some(asked) });
+        }
         let whom = if world.glance(primary, group).is_some_and(|it| hopeless(&it)) && world.cluster[other].up() {
             // The old primary's records had to be made anew, or its copy is a mixture.
             Some((other, true))

@@ -14,9 +14,12 @@ pub fn role_wanted(command: &Command) -> Option<Role> {
         Command::Demote => Some(Role::Secondary),
         Command::Logging
         | Command::Sync { .. }
+        | Command::BringUpToDate
         | Command::Set(_)
         | Command::DropRollbackPoint { .. }
         | Command::Reset { .. } => None,
+        // Whether it changes the role of the node at which it is typed depends on both nodes.
+        Command::Switchover { .. } => None,
     }
 }
 
@@ -25,8 +28,10 @@ pub fn is_reached(command: &Command, shown: &GroupStatus) -> bool {
     match command {
         Command::Promote { .. } => shown.role == Role::Primary,
         Command::Demote => shown.role == Role::Secondary,
+        Command::Switchover { to, .. } if *to == shown.peer.node => shown.peer.role == Some(Role::Primary),
+        Command::Switchover { .. } => shown.role == Role::Primary,
         Command::Logging => shown.role == Role::Primary && shown.state == State::Logging,
-        Command::Sync { full: false } => {
+        Command::Sync { full: false } | Command::BringUpToDate => {
             let is_clean = shown.volumes.iter().all(|volume| volume.dirty_bytes == 0);
             shown.state == State::Replicating && shown.queue.bytes == 0 && shown.sync.is_none() && is_clean
         }

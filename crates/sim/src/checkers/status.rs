@@ -140,6 +140,11 @@ const CLAIMS: &[StatusClaim] = &[
     ),
     ("the peer is connected", |s| s.says("the peer is connected, but"), |s| s.is_connected()),
     ("the peer's half has not answered", |s| s.says("half of the group has not answered"), |s| !s.hears_peer()),
+    (
+        "the peer handed over to this node",
+        |s| s.says("the peer handed over to this node"),
+        |s| !s.is_primary() && (!s.hears_peer() || s.peer_role() == Some(Role::Secondary)),
+    ),
     ("the mode is logging", |s| s.says("mode is logging"), |s| s.here.settings.mode == Mode::Logging),
     (
         "an operator holds it in logging",

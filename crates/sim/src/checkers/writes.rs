@@ -249,6 +249,10 @@ impl WriteOracle {
         if p.overtaken {
             return Ok(());
         }
+        if ok && p.admitted.is_none() && matches!(p.asked, ClientRequest::Write { .. }) {
+            let what = format!("write {} is acknowledged and was never given a number", id.0);
+            return Err(OracleFailure::new(Oracle::Order, what));
+        }
         match &p.asked {
             ClientRequest::Flush { volume, covers } if ok => {
                 for (sector, covered) in g.sectors[usize::from(volume.0)].iter_mut().zip(covers) {

@@ -292,6 +292,7 @@ impl HostilePeer {
             dirty_bytes: if rng.percent(30) { self.bent(rng, 65536) } else { 0 },
             failed: rng.percent(2),
             lacks_image: rng.percent(5),
+            grants: rng.percent(10),
             features: self.bent(rng, 0),
             required: if rng.percent(1) { 1 } else { 0 },
             settings: Settings { queue_bytes: self.bent(rng, 1 << 20), ..Settings::default() },

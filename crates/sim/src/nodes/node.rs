@@ -40,6 +40,8 @@ pub struct SimNode {
     /// Groups that have started since it booted, those that serve, and those that have failed.
     ready: BTreeSet<GroupId>,
     serving: BTreeSet<GroupId>,
+    /// Groups whose export a switchover has closed, in which incarnation, and which may open it again.
+    closed_over: BTreeMap<GroupId, Incarnation>,
     failed: BTreeSet<GroupId>,
     /// Groups that were reset in this boot and have not opened since: what a failed flush had lost before, and whether the peer served, in a
     /// later generation.
@@ -123,6 +125,7 @@ impl SimNode {
         self.boot += 1;
         (self.stopping, self.booted_at) = (false, now);
         self.serving.clear();
+        self.closed_over.clear();
         self.ready.clear();
         self.failed.clear();
         self.lost_at_reset.clear();
@@ -134,6 +137,7 @@ impl SimNode {
         self.boot += 1;
         (self.wake_at, self.stop) = (None, None);
         self.serving.clear();
+        self.closed_over.clear();
         self.ready.clear();
         if !power {
             let served = self.opened.iter().filter(|(_, boot)| **boot == self.machine_boot);
@@ -231,6 +235,16 @@ impl SimNode {
         };
     }
 
+    /// A switchover closes the export of this incarnation.
+    pub fn closes_over(&mut self, group: GroupId, incarnation: Incarnation) {
+        self.closed_over.insert(group, incarnation);
+    }
+
+    /// It leads back: the export of the same incarnation opens again.
+    pub fn opens_again(&mut self, group: GroupId, incarnation: Incarnation) -> bool {
+        self.closed_over.remove(&group) == Some(incarnation)
+    }
+
     pub fn has_failed(&self, group: GroupId) -> bool {
         self.failed.contains(&group)
     }
@@ -264,6 +278,7 @@ impl SimNode {
         self.failed.remove(&group);
         self.ready.remove(&group);
         self.serving.remove(&group);
+        self.closed_over.remove(&group);
         if self.opened.get(&group) == Some(&self.machine_boot) {
             self.killed.insert(group);
         }

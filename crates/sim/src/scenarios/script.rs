@@ -1,9 +1,11 @@
 //! Scenarios that go their way whatever happens: at each time a step, done if it can be done then. So the same one can be
 //! played again with a crash at any of its instants.
 
-use engine::Command;
+use std::time::Duration;
+
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};
+use engine::{Command, NodeId};
 
 use super::{GROUP, MILLISECOND, SECOND, options};
 use crate::options::SimOptions;
@@ -38,6 +40,11 @@ pub enum ScriptStep {
     Promote {
         node: usize,
         force: bool,
+    },
+    /// Typed at a node, to another one.
+    Switchover {
+        node: usize,
+        to: usize,
     },
     Crash {
         node: usize,
@@ -96,6 +103,10 @@ impl ScriptStep {
             ScriptStep::Mode(mode) => world.set_mode(GROUP, mode),
             ScriptStep::Demote(node) => _ = world.command(node, GROUP, Command::Demote),
             ScriptStep::Promote { node, force } => _ = world.command(node, GROUP, Command::Promote { force, entropy }),
+            ScriptStep::Switchover { node, to } => {
+                let (to, limit) = (NodeId(to as u16), Duration::from_secs(2));
+                world.command(node, GROUP, Command::Switchover { to, limit, closes_export: false, only_asks: false });
+            }
             ScriptStep::Crash { node, power, down_ns } => world.crash(node, power, down_ns),
             ScriptStep::Cable(passes) => world.cut(passes),
         }
@@ -217,6 +228,23 @@ fn in_both_roles() -> Vec<ScriptedScenario> {
             steps.push((second(1) + 60 * MILLISECOND, ScriptStep::Demote(0)));
             steps.push((second(1) + 900 * MILLISECOND, ScriptStep::Promote { node: 1, force: false }));
             load(steps, second(2), 20);
+        }),
+        in_step("switchover", Mode::Async, |steps| {
+            load(steps, second(1), 20);
+            steps.push((second(1) + 60 * MILLISECOND, ScriptStep::Switchover { node: 0, to: 1 }));
+            load(steps, second(2), 20);
+            steps.push((second(2) + 60 * MILLISECOND, ScriptStep::Switchover { node: 1, to: 0 }));
+            load(steps, second(3), 8);
+        }),
+        in_step("switchover-link-lost", Mode::Sync, |steps| {
+            load(steps, second(1), 12);
+            steps.push((second(1) + 40 * MILLISECOND, ScriptStep::Switchover { node: 0, to: 1 }));
+            steps.push((second(1) + 45 * MILLISECOND, ScriptStep::Cable([false; 2])));
+            steps.push((second(8), ScriptStep::Cable([true; 2])));
+            // At the node that gave a grant which may have been lost.
+            steps.push((second(9), ScriptStep::Switchover { node: 0, to: 1 }));
+            steps.push((second(10), ScriptStep::Promote { node: 1, force: false }));
+            load(steps, second(11), 8);
         }),
         in_step("failover", Mode::Nearsync, |steps| {
             load(steps, second(1), 20);

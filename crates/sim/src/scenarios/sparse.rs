@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use engine::limits::KIB;
 use engine::state::{Degrade, Mode, Policy};
-use engine::{Command, Input, StartAlone, VolumeId};
+use engine::{Command, Input, NodeId, StartAlone, VolumeId};
 
 use super::{GROUP, SECOND};
 use crate::checkers::writes::ClientRequest;
@@ -108,6 +108,12 @@ pub enum SparseStep {
     Order {
         whom: GroupMember,
         command: Command,
+    },
+    /// Typed at one of them, clients are held for so long.
+    Switchover {
+        whom: GroupMember,
+        to: GroupMember,
+        limit: Duration,
     },
     Mode(Mode),
     Policy(Policy),
@@ -225,6 +231,16 @@ impl SparseStep {
                 let node = whom.node(world);
                 if world.cluster[node].up() {
                     world.command(node, GROUP, command.clone());
+                }
+            }
+            SparseStep::Switchover { whom, to, limit } => {
+                let (node, to) = (whom.node(world), NodeId(to.node(world) as u16));
+                if world.cluster[node].up() {
+                    world.command(
+                        node,
+                        GROUP,
+                        Command::Switchover { to, limit: *limit, closes_export: false, only_asks: false },
+                    );
                 }
             }
             SparseStep::Grow { whom, bytes } => {

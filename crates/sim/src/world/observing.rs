@@ -2,12 +2,13 @@
 
 use engine::identity::Role;
 use engine::state::State;
-use engine::{Event, GroupId, Store};
+use engine::status::HandoverStage;
+use engine::{Command, Event, GroupId, Store};
 
 use super::{ActorCue, World, WorldEvent, resets};
 use crate::checkers::ExportOpening;
 use crate::checkers::facts::KnownFact;
-use crate::nodes::node::OutsideWrite;
+use crate::nodes::node::{OutsideWrite, SimNode};
 use crate::oracle::{Oracle, OracleFailure};
 use crate::stamps::SECTOR;
 use crate::stamps::{SectorFill, content};
@@ -41,14 +42,11 @@ impl World {
                 Ok(())
             }
             Event::Promoted { .. } => {
-                self.checkers.is_promoted(&self.cluster, group, node);
-                if self.cluster.ledger.was_promoted(group, node) {
-                    self.checkers.facts.add(KnownFact::Forked(group));
-                }
-                self.checkers.sees_primary(&self.cluster, node, group);
+                is_promoted(self, node, group);
                 Ok(())
             }
             Event::QueuedAlone { .. } => self.checkers.check_queued(&self.cluster, node, group),
+            Event::HandedOver => hears_handover(self, node, group),
             Event::Admitted { .. } => self.checkers.check_alone(&self.cluster, node, group),
             Event::Decided { row, .. } => {
                 self.tally.rows.insert(row);
@@ -134,9 +132,14 @@ impl World {
         }
         self.cluster[node].set_serving(group, open);
         if !open {
+            sees_switchover_close(&mut self.cluster[node], group);
             return Ok(());
         }
         self.checkers.check_one_writer(&self.cluster, node, group)?;
+        let incarnation = self.glance(node, group).map(|glance| glance.identity.incarnation);
+        if incarnation.is_some_and(|incarnation| self.cluster[node].opens_again(group, incarnation)) {
+            return Ok(());
+        }
         resets::check_opening(self, node, group)?;
         let Some(glance) = self.glance(node, group) else { return Ok(()) };
         let was_authority = self.cluster.primary(group) == node;
@@ -198,5 +201,44 @@ fn changes_state(world: &mut World, node: usize, group: GroupId, (from, to): (St
         world.cluster[node].fails(group);
         // The operator sees to it.
         world.cluster.ledger.group_failed(node, group);
+    }
+}
+
+/// Requests may be held behind an export that is closed, as long as nothing is decided.
+fn sees_switchover_close(node: &mut SimNode, group: GroupId) {
+    let Some(shown) = node.status_of(group) else { return };
+    let stage = shown.handover.map(|handover| handover.stage);
+    if matches!(stage, Some(HandoverStage::Draining | HandoverStage::Storing)) {
+        node.closes_over(group, shown.identity.incarnation);
+    }
+}
+
+fn is_promoted(world: &mut World, node: usize, group: GroupId) {
+    let World { checkers, cluster, .. } = world;
+    checkers.is_promoted(cluster, group, node);
+    if cluster.ledger.was_promoted(group, node) {
+        checkers.facts.add(KnownFact::Forked(group));
+    }
+    checkers.sees_primary(cluster, node, group);
+}
+
+/// The node's daemon acts on it soon; under load later, or never.
+fn hears_handover(world: &mut World, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+    let after = match world.rng.below(20) {
+        _ if world.daemons_are_deaf => return Ok(()),
+        0 if !world.unattended => return Ok(()),
+        1 | 2 if !world.unattended => world.rng.between(10_000_000, 15_000_000_000),
+        _ => world.rng.between(50_000, 500_000),
+    };
+    let boot = world.cluster[node].boot();
+    world.timeline.schedule(after, WorldEvent::HandedOver { node, boot, group });
+    Ok(())
+}
+
+/// The daemon of a node that was handed over to promotes it, unless that is of the past.
+pub(super) fn promotes_what_was_handed_over(world: &mut World, node: usize, group: GroupId) {
+    let entropy = world.rng.draw();
+    if world.cluster[node].status_of(group).is_some_and(|status| status.is_granted) {
+        world.command(node, group, Command::Promote { force: false, entropy });
     }
 }

@@ -9,7 +9,7 @@ use host::frontend::ClientInfo;
 use settings::{ConfiguredGroup, NodeName, RoleHook};
 use tokio::time::sleep;
 
-use super::{Desk, reply};
+use super::Desk;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, NodeView, Reply};
 use crate::daemon::demotions::RecordTurn;
@@ -17,32 +17,56 @@ use crate::daemon::role_changes::RoleChange;
 use crate::daemon::role_hooks::{self, Candidate, RoleHookRun};
 use crate::daemon::{attached, view};
 
+/// Which commands around a change of role are run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RunHooks {
+    /// None of them.
+    pub skipped: bool,
+    /// Those that are to come.
+    pub before_has_run: bool,
+}
+
 /// The commands around one change of role.
-struct RoleHookCalls<'a> {
-    desk: &'a Desk,
-    group: &'a ConfiguredGroup,
-    is_forced: bool,
-    skip_hooks: bool,
+pub(super) struct RoleHookCalls<'a> {
+    pub desk: &'a Desk,
+    pub group: &'a ConfiguredGroup,
+    pub is_forced: bool,
+    pub runs: RunHooks,
+}
+
+/// The answer of a node that handed over, and did not hear what became of it.
+pub(super) fn is_unanswered(reply: &Reply) -> bool {
+    let Reply::Error { refusal: Some(refusal), .. } = reply else { return false };
+    refusal.code == RefusalCode::GrantUnanswered.word()
 }
 
 impl RoleHookCalls<'_> {
     fn has(&self, which: RoleHook) -> bool {
-        !self.skip_hooks && !self.group.hooks.command(which).is_empty()
+        let has_run = self.runs.before_has_run && which == RoleHook::BeforePromote;
+        !self.runs.skipped && !has_run && !self.group.hooks.command(which).is_empty()
     }
 
     /// # Errors
     /// The answer to whoever asked for the change: it is not made.
-    async fn before(&self, which: RoleHook) -> Result<(), Reply> {
+    pub async fn before(&self, which: RoleHook) -> Result<(), Reply> {
         let verb = if which == RoleHook::BeforePromote { "promoted" } else { "demoted" };
         let (name, node) = (self.group.name.as_str(), self.desk.node.as_str());
         self.run(which, None).await.map_err(|why| role_hooks::refusal(name, verb, node, &why))
     }
 
-    /// Of a change that was made just now; a failure is one more warning.
-    async fn after(&self, which: RoleHook, reply: &mut Reply) {
-        let Reply::Ok { message, warnings, unchanged: false, .. } = reply else { return };
-        if let Err(why) = self.run(which, Some(message.as_str())).await {
-            warnings.push(format!("{why}; what it said is in the log of node {}", self.desk.node));
+    /// Of a change that was made just now, also where nobody knows what the other node made of it; a failure is one more warning.
+    pub async fn after(&self, which: RoleHook, reply: &mut Reply) {
+        let text = match &*reply {
+            Reply::Ok { message, unchanged: false, .. } => message.clone(),
+            Reply::Error { message, .. } if is_unanswered(reply) => message.clone(),
+            _ => return,
+        };
+        let Err(why) = self.run(which, Some(&text)).await else { return };
+        let why = format!("{why}; what it said is in the log of node {}", self.desk.node);
+        match reply {
+            Reply::Ok { warnings, .. } => warnings.push(why),
+            Reply::Error { message, .. } => *message += &format!("; {why}"),
+            _ => {}
         }
     }
 
@@ -70,7 +94,7 @@ impl Desk {
     /// One change of role of a group at a time: a term might begin on a node that another promotion has just made primary, or none where a
     /// demotion ends meanwhile. Before the node becomes primary its term is another one: what was asked in an earlier one must not reach this
     /// content. A command before the promotion comes last of what may have it refused here: a fence is not run for nothing.
-    pub(super) async fn promote(&self, name: &str, force: bool, skip_hooks: bool) -> Result<Reply, Gone> {
+    pub(super) async fn promote(&self, name: &str, force: bool, runs: RunHooks) -> Result<Reply, Gone> {
         let (id, group) = match self.find_taken_up(name) {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
@@ -85,7 +109,7 @@ impl Desk {
             let message = format!("{name}: the group is starting; try again in a moment");
             return Ok(Reply::refused(RefusalCode::GroupStarting, message));
         };
-        let hooks = RoleHookCalls { desk: self, group, is_forced: force, skip_hooks };
+        let hooks = RoleHookCalls { desk: self, group, is_forced: force, runs };
         let mut unrecorded = None;
         if now.role == Role::Secondary {
             if hooks.has(RoleHook::BeforePromote)
@@ -128,7 +152,7 @@ impl Desk {
         if refused.is_none() && !force && !now.starting {
             let request = ApiRequest::Status { group: Some(group.name.to_string()) };
             let peer = group.peer_of(&self.node).map(NodeName::as_str).unwrap_or_default();
-            let theirs = (self.look_at_peer)(peer.to_owned(), request).await;
+            let theirs = (self.ask_peer)(peer.to_owned(), request).await;
             let ours = self.status(Some(group.name.as_str())).await?;
             refused = match (&ours, &theirs) {
                 (Reply::Status(ours), Ok(Reply::Status(theirs))) => {
@@ -158,10 +182,12 @@ impl Desk {
             Err(refusal) => return Ok(refusal),
         };
         let before = self.status_of(id).await?.filter(|status| status.role == Role::Primary);
-        let hooks = RoleHookCalls { desk: self, group, is_forced: close_clients, skip_hooks };
+        let runs = RunHooks { skipped: skip_hooks, ..RunHooks::default() };
+        let hooks = RoleHookCalls { desk: self, group, is_forced: close_clients, runs };
+        let again = format!("demote {name}");
         if let Some(now) = &before
             && hooks.has(RoleHook::BeforeDemote)
-            && let Some(refusal) = self.no_demotion(name, now, close_clients).await?
+            && let Some(refusal) = self.no_demotion(name, now, (close_clients, &again)).await?
         {
             return Ok(refusal);
         }
@@ -180,8 +206,8 @@ impl Desk {
         }
         alone.is_shown(turn.is_some());
         let mut reply = match close_clients {
-            true => self.demote_anyway(name).await?,
-            false => self.demote_if_unused(name).await?,
+            true => self.order_anyway(name, Command::Demote).await?,
+            false => self.order_if_unused(name, Command::Demote, &again).await?,
         };
         // It is on record, or was refused; or its group has failed.
         alone.is_shown(false);
@@ -201,7 +227,13 @@ impl Desk {
     }
 
     /// Whether a primary would be demoted, before a command is run for that: the refusal, or `None`.
-    async fn no_demotion(&self, name: &str, now: &GroupStatus, close_clients: bool) -> Result<Option<Reply>, Gone> {
+    /// `again`: the command as it is typed.
+    pub(super) async fn no_demotion(
+        &self,
+        name: &str,
+        now: &GroupStatus,
+        (close_clients, again): (bool, &str),
+    ) -> Result<Option<Reply>, Gone> {
         if let State::Failed(broken) = now.state {
             let message = format!("{name}: the group has failed: {}", broken.words());
             return Ok(Some(Reply::refused(RefusalCode::GroupFailed, message)));
@@ -216,7 +248,7 @@ impl Desk {
                 break;
             }
             if look == attached::LOOKS {
-                return Ok(Some(attached::refusal(name, &clients)));
+                return Ok(Some(attached::refusal(name, &clients, again)));
             }
             // Those that have just said goodbye are as good as gone.
             sleep(attached::LOOK_AGAIN_AFTER).await;
@@ -225,7 +257,7 @@ impl Desk {
     }
 
     /// Who is attached to a group's exports.
-    async fn clients_of(&self, name: &str) -> Result<Vec<ClientInfo>, Gone> {
+    pub(super) async fn clients_of(&self, name: &str) -> Result<Vec<ClientInfo>, Gone> {
         let mut clients = self.control.snapshot().await?.clients;
         clients.retain(|client| client.export.split_once('/').is_some_and(|(group, _)| group == name));
         Ok(clients)
@@ -235,7 +267,7 @@ impl Desk {
     ///
     /// # Errors
     /// The answer to whoever asked: the disk hangs, and a demotion that went on when it answers again would come unawaited.
-    async fn record_begin(&self, name: &str, generation: Generation) -> Result<RecordTurn, Reply> {
+    pub(super) async fn record_begin(&self, name: &str, generation: Generation) -> Result<RecordTurn, Reply> {
         let begun = async { self.demotions.begins(name, generation, self.demotions.enter(name).await?).await };
         begun.await.map_err(|why| {
             let message = format!(
@@ -247,7 +279,7 @@ impl Desk {
     }
 
     /// A warning where what the demotion warned of is not on record. `turn`: of a group whose role was not known before it has none.
-    async fn record_end(
+    pub(super) async fn record_end(
         &self,
         name: &str,
         generation: Option<Generation>,
@@ -262,36 +294,5 @@ impl Desk {
             },
         };
         self.demotions.ended(name, generation, warnings, turn).await
-    }
-
-    /// Whoever is attached is not cut off unasked: a mounted file system would fail with what it has not flushed.
-    async fn demote_if_unused(&self, name: &str) -> Result<Reply, Gone> {
-        let (id, group) = match self.find_taken_up(name) {
-            Ok(found) => found,
-            Err(unknown) => return Ok(unknown),
-        };
-        let mut looks = attached::LOOKS;
-        loop {
-            match self.control.command_if_unused(id, Command::Demote).await? {
-                Ok(result) => return Ok(reply(group, result)),
-                Err(clients) if looks == 0 => return Ok(attached::refusal(name, &clients)),
-                // Those that have just said goodbye are as good as gone.
-                Err(_) => sleep(attached::LOOK_AGAIN_AFTER).await,
-            }
-            looks -= 1;
-        }
-    }
-
-    /// Cuts clients off, and says whom.
-    async fn demote_anyway(&self, name: &str) -> Result<Reply, Gone> {
-        let mut clients = self.clients_of(name).await?;
-        let mut reply = self.command(name, Command::Demote).await?;
-        if matches!(reply, Reply::Error { .. }) {
-            // Refused at once it has cut nobody off, failed while it drained it has.
-            let still_there = self.control.snapshot().await?.clients;
-            attached::leave_gone(&mut clients, &still_there);
-        }
-        attached::name_cut_off(&mut reply, &clients);
-        Ok(reply)
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use crate::api::refusals::DeskRefusal;
 use crate::api::server::Asker;
-use crate::api::{ApiRequest, OperationState, RefusalView, Reply};
+use crate::api::{ApiRequest, OperationState, RefusalView, Reply, SwitchoverOrder};
 use crate::events::{NewEvent, cut};
 
 /// Most of a process's environment that is looked through.
@@ -47,20 +47,25 @@ impl CommandText {
         };
         let (command, group, arguments) = match request {
             ApiRequest::Logging { group } => ("logging", Some(group), String::new()),
-            ApiRequest::Sync { group, full } => ("sync", Some(group), flag(*full, "--full")),
+            ApiRequest::Sync { group, full, .. } => ("sync", Some(group), flag(*full, "--full")),
             ApiRequest::Set { group, settings } => ("set", Some(group), words(settings)),
             ApiRequest::SetLink { settings } => ("link set", None, words(settings)),
             ApiRequest::Demote { group, close_clients, skip_hooks } => {
                 let flags = flags([(*close_clients, "--close-clients"), (*skip_hooks, SKIP_HOOKS)]);
                 ("demote", Some(group), flags)
             }
-            ApiRequest::Promote { group, force, skip_hooks } => {
+            ApiRequest::Promote { group, force, skip_hooks, .. } => {
                 ("promote", Some(group), flags([(*force, "--force"), (*skip_hooks, SKIP_HOOKS)]))
             }
             ApiRequest::Reset { group } => ("reset", Some(group), String::new()),
+            ApiRequest::Switchover(order) if !order.only_asks => {
+                ("switchover", Some(&order.group), switchover_words(order))
+            }
             ApiRequest::DropMark { group, name } => ("mark drop", Some(group), name.clone()),
-            // Whoever carries it tells of the order in it.
+            // Whoever carries it tells of the order in it. A switchover is told of by the node that hands over.
             ApiRequest::On { .. }
+            | ApiRequest::Switchover(_)
+            | ApiRequest::TakeOver { .. }
             | ApiRequest::Status { .. }
             | ApiRequest::StatusOfBoth { .. }
             | ApiRequest::Clients { .. }
@@ -112,6 +117,15 @@ impl CommandText {
         let event = event.with_known("refusal", code).with_known("retry", retry);
         who.add_to(event.with_known("to_node", to_node))
     }
+}
+
+/// The options of a switchover as they are typed.
+pub(in crate::daemon) fn switchover_words(order: &SwitchoverOrder) -> String {
+    let to = order.to.as_ref().map(|node| format!("--to {node}"));
+    let timeout = order.timeout_ms.map(|ms| format!("--timeout {ms}ms"));
+    let clients = order.close_clients.then(|| "--close-clients".to_owned());
+    let hooks = order.skip_hooks.then(|| SKIP_HOOKS.to_owned());
+    to.into_iter().chain(timeout).chain(clients).chain(hooks).collect::<Vec<_>>().join(" ")
 }
 
 /// What came of a command.
@@ -286,7 +300,8 @@ mod tests {
 
     #[test]
     fn a_command_tells_what_by_whom_and_what_came_of_it() {
-        let request = ApiRequest::Promote { group: "db".to_owned(), force: true, skip_hooks: false };
+        let request =
+            ApiRequest::Promote { group: "db".to_owned(), force: true, skip_hooks: false, is_announced: false };
         let text = CommandText::of(&request).expect("it changes something");
         let warned = Reply::done("db: primary", vec!["mind".to_owned()]);
         let record =
@@ -303,8 +318,9 @@ mod tests {
         let repeated = CommandEnd::of(&Reply::unchanged("db: already primary; nothing to do"));
         let repeated = text.event(&alice(), None, repeated, Duration::ZERO);
         assert_eq!(repeated.numbered(1, "alpha").fields["result"].as_str(), Some("unchanged"));
-        let sync = CommandText::of(&ApiRequest::Sync { group: "g\u{1}".repeat(70_000), full: false })
-            .expect("it changes something");
+        let sync =
+            CommandText::of(&ApiRequest::Sync { group: "g\u{1}".repeat(70_000), full: false, answers_nothing: false })
+                .expect("it changes something");
         let not_reached = CommandEnd::new("not-reached", "no way");
         let carried = sync.event(&alice(), Some("beta"), not_reached, Duration::ZERO).numbered(1, "alpha");
         assert_eq!(carried.text, "'sync' on node beta by root (logged in as alice): not-reached: no way");

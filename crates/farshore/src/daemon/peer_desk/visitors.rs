@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::super::answer::Desk;
 use crate::api::refusals::DeskRefusal;
 use crate::api::server::{Asker, Handler, understood};
-use crate::api::{ApiRequest, ErrorCode, Reply};
+use crate::api::{ApiRequest, ErrorCode, Reply, SwitchoverOrder};
 use crate::events::{EventRecord, cut};
 
 /// What a request is to a node that is asked by another.
@@ -46,6 +46,8 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::Demote { group, .. }
         | ApiRequest::Promote { group, .. }
         | ApiRequest::Reset { group }
+        | ApiRequest::Switchover(SwitchoverOrder { group, .. })
+        | ApiRequest::TakeOver { group, .. }
         | ApiRequest::DropMark { group, .. } => Carried::Order(group),
         ApiRequest::SetLink { .. } => Carried::Never("link set"),
         ApiRequest::Record { .. } => Carried::Never("record"),

@@ -162,6 +162,7 @@ enum StepKind {
     Promote,
     Force,
     Demote,
+    Switchover,
     Sync,
     Logging,
     Mode,
@@ -190,6 +191,7 @@ const KINDS: &[(StepKind, u64, u64)] = &[
     (StepKind::Promote, 3, 25),
     (StepKind::Force, 6, 50),
     (StepKind::Demote, 4, 30),
+    (StepKind::Switchover, 6, 40),
     (StepKind::Sync, 4, 40),
     (StepKind::Logging, 3, 25),
     (StepKind::Mode, 3, 25),
@@ -368,14 +370,26 @@ impl Draw<'_> {
             StepKind::Promote | StepKind::Force | StepKind::Demote | StepKind::Sync if self.rng.percent(40) => {
                 self.amiss(steps)
             }
+            StepKind::Switchover if self.rng.percent(70) => self.amiss(steps),
             _ => {}
         }
     }
 
     /// The order before it has something in its way.
     fn amiss(&mut self, steps: &mut Vec<(u64, SparseStep)>) {
-        let Some((_, SparseStep::Order { whom, .. })) = steps.last() else { return };
-        let (whom, down_ns) = (*whom, self.down());
+        let (whom, of_both) = match steps.last() {
+            Some((_, SparseStep::Order { whom, .. })) => (*whom, false),
+            Some((_, SparseStep::Switchover { .. })) => (self.whom(60), true),
+            _ => return,
+        };
+        if of_both && self.rng.percent(30) {
+            // The link goes on its way, and is back after a while.
+            let (moment, ways) =
+                (self.moment(), *self.rng.pick(&[[false; 2], [false; 2], [false, true], [true, false]]));
+            let back = self.rng.between(MS, 15 * SECOND);
+            return steps.extend([(moment, SparseStep::Cable(ways)), (back, SparseStep::Cable([true; 2]))]);
+        }
+        let down_ns = self.down();
         let at = steps.len() - 1;
         let step = match self.rng.below(6) {
             0 => return,
@@ -383,7 +397,7 @@ impl Draw<'_> {
             2 => SparseStep::Defect { whom, defect: DiskDefect::RecordsFull, for_ns: self.rng.between(MS, 3 * SECOND) },
             _ => SparseStep::Trip {
                 whom,
-                kind: Instant::Sync,
+                kind: if of_both && self.rng.percent(50) { Instant::Message } else { Instant::Sync },
                 at: self.rng.between(1, 8),
                 after: self.rng.percent(50),
                 power: self.rng.percent(70),
@@ -393,6 +407,13 @@ impl Draw<'_> {
         // It is there when the order comes.
         let pause = std::mem::take(&mut steps[at].0);
         steps.insert(at, (pause, step));
+        if of_both && self.rng.percent(40) {
+            // What is being recorded takes longer than what is sent.
+            let whom = GroupMember::Primary;
+            let slow =
+                SparseStep::Defect { whom, defect: DiskDefect::Slow, for_ns: self.rng.between(SECOND, 8 * SECOND) };
+            steps.insert(at + 1, (0, slow));
+        }
     }
 
     /// What was written alone is synced, which is cut short; the copy is promoted and has to go back to where it was.
@@ -537,6 +558,11 @@ impl Draw<'_> {
         let nth = self.rng.between(1, 4);
         match kind {
             StepKind::Demote => SparseStep::Order { whom: self.whom(85), command: Command::Demote },
+            StepKind::Switchover => {
+                let to = if self.rng.percent(95) { GroupMember::Secondary } else { GroupMember::Primary };
+                let limit = waits(*self.rng.pick(&[5, 200, 2000, 10_000]));
+                SparseStep::Switchover { whom: self.whom(85), to, limit }
+            }
             StepKind::Sync => {
                 let full = self.rng.percent(40) && !self.is_wide;
                 SparseStep::Order { whom: self.whom(85), command: Command::Sync { full } }

@@ -1,0 +1,263 @@
+//! `switchover`: the primary hands over, and the daemon of the other node promotes that one on its word, as if an operator had typed
+//! `promote` there. So a term begins there first, as with each promotion.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use engine::identity::Role;
+use engine::state::State;
+use engine::status::GroupStatus;
+use engine::{Command, GroupId, RefusalCode, limits};
+use host::driver::Gone;
+use settings::limits::ROLE_HOOK_TIMEOUT;
+use settings::{ConfiguredGroup, NodeName, PeerCommands, RoleHook};
+use tokio::task::spawn_local;
+use tokio::time::sleep;
+
+use super::roles::{RoleHookCalls, RunHooks, is_unanswered};
+use super::{Desk, reply};
+use crate::api::refusals::DeskRefusal;
+use crate::api::server::Asker;
+use crate::api::{ApiRequest, Reply, SwitchoverOrder};
+use crate::daemon::attached;
+use crate::daemon::role_changes::RoleChange;
+
+/// The peer is about to hand over, and this node is ready for that.
+#[derive(Debug)]
+pub(super) struct AnnouncedSwitchover {
+    at: Instant,
+    skip_hooks: bool,
+}
+
+impl AnnouncedSwitchover {
+    /// The peer may have a command of its own to run before it hands over.
+    fn is_fresh(&self) -> bool {
+        self.at.elapsed() < ROLE_HOOK_TIMEOUT.max + limits::HANDOVER_LIMIT_MAX * 2
+    }
+}
+
+impl Desk {
+    /// A switchover to that node is one to this node.
+    pub fn is_wanted_here(&self, name: &str, to: Option<&str>) -> bool {
+        self.find(name).is_ok_and(|(_, group)| wanted(group, to) == Some(&self.node))
+    }
+
+    pub(super) async fn switchover(&self, order: &SwitchoverOrder) -> Result<Reply, Gone> {
+        let name = order.group.as_str();
+        let (id, group) = match self.find_taken_up(name) {
+            Ok(found) => found,
+            Err(unknown) => return Ok(unknown),
+        };
+        let Some(to) = wanted(group, order.to.as_deref()) else {
+            let (to, primary, secondary) = (order.to.as_deref().unwrap_or_default(), &group.primary, &group.secondary);
+            let message = format!("{name}: node {to:?} has no copy of it: its nodes are {primary} and {secondary}");
+            return Ok(Reply::refused(RefusalCode::NotInGroup, message));
+        };
+        if order.only_asks {
+            return self.command(name, self.handover_to(to, order)).await;
+        }
+        let now = self.status_of(id).await?.filter(|status| !status.starting);
+        let is_copy = now.as_ref().is_some_and(|status| status.role == Role::Secondary);
+        let primary_is_there = now.as_ref().is_some_and(|status| status.peer.role == Some(Role::Primary));
+        if *to == self.node && is_copy && !primary_is_there {
+            // The grant may have been lost: what the peer has on record decides, and no force.
+            let runs = RunHooks { skipped: order.skip_hooks, ..RunHooks::default() };
+            return self.promote(name, false, runs).await;
+        }
+        let _alone = match self.role_changes.begin(name, RoleChange::Switchover, self.node.as_str()) {
+            Ok(alone) => alone,
+            Err(refusal) => return Ok(refusal),
+        };
+        match now.filter(|_| !is_copy && *to != self.node) {
+            Some(now) => self.hand_over((group, to), order, &now).await,
+            None => self.command(name, self.handover_to(to, order)).await,
+        }
+    }
+
+    fn handover_to(&self, to: &NodeName, order: &SwitchoverOrder) -> Command {
+        let limit = order.timeout_ms.map_or(limits::HANDOVER_LIMIT, Duration::from_millis);
+        let SwitchoverOrder { close_clients, only_asks, .. } = *order;
+        Command::Switchover { to: self.config.node_id(to), limit, closes_export: !close_clients, only_asks }
+    }
+
+    /// This node is the primary. Whatever has it refused comes before a command of the configuration is run, on either node, and all of that
+    /// before requests are held.
+    async fn hand_over(
+        &self,
+        (group, to): (&ConfiguredGroup, &NodeName),
+        order: &SwitchoverOrder,
+        now: &GroupStatus,
+    ) -> Result<Reply, Gone> {
+        let (name, again) = (group.name.as_str(), format!("switchover {} --to {to}", group.name));
+        if let Some(refusal) = self.no_demotion(name, now, (order.close_clients, &again)).await? {
+            return Ok(refusal);
+        }
+        let asks = SwitchoverOrder { only_asks: true, ..order.clone() };
+        match self.command(name, self.handover_to(to, &asks)).await? {
+            Reply::Ok { unchanged: false, .. } => {}
+            refusal => return Ok(refusal),
+        }
+        if let Some(refusal) = self.announce(name, to, order.skip_hooks).await {
+            return Ok(refusal);
+        }
+        let generation = now.identity.generation;
+        let turn = match self.record_begin(name, generation).await {
+            Ok(turn) => turn,
+            Err(refusal) => return Ok(refusal),
+        };
+        let runs = RunHooks { skipped: order.skip_hooks, ..RunHooks::default() };
+        let hooks = RoleHookCalls { desk: self, group, is_forced: order.close_clients, runs };
+        if let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await {
+            return Ok(refusal);
+        }
+        let command = self.handover_to(to, order);
+        let mut reply = match order.close_clients {
+            true => self.order_anyway(name, command).await?,
+            false => self.order_if_unused(name, command, &again).await?,
+        };
+        let is_demoted = is_unanswered(&reply) || matches!(reply, Reply::Ok { unchanged: false, .. });
+        if is_demoted {
+            // Whoever types `demote` here next hears that the peer has everything.
+            let unrecorded = self.record_end(name, Some(generation), &[], Some(turn)).await;
+            if let Reply::Ok { warnings, .. } = &mut reply {
+                warnings.extend(unrecorded);
+            }
+        }
+        hooks.after(RoleHook::AfterDemote, &mut reply).await;
+        Ok(reply)
+    }
+
+    /// Has the other node get ready; why it does not, if so.
+    async fn announce(&self, name: &str, to: &NodeName, skip_hooks: bool) -> Option<Reply> {
+        let request = ApiRequest::TakeOver { group: name.to_owned(), skip_hooks };
+        let nothing = "nothing was changed";
+        match (self.ask_peer)(to.to_string(), request).await {
+            Ok(Reply::Ok { .. }) => None,
+            Ok(Reply::Error { message, code, refusal, .. }) => {
+                let message = format!("{name}: {nothing}: node {to} says: {message}");
+                Some(Reply::Error { message, code, refusal, operation: None })
+            }
+            Ok(_) => {
+                let message = format!("{name}: {nothing}: node {to} answers otherwise: are both nodes of one version?");
+                Some(Reply::refused(DeskRefusal::PeerNotReached, message))
+            }
+            Err(why) => {
+                let message = format!("{name}: {nothing}: the daemon of node {to} did not get ready: {why}");
+                Some(Reply::refused(DeskRefusal::PeerNotReached, message))
+            }
+        }
+    }
+
+    // ---- on the other node -------------------------------------------------------------------------------------------
+
+    /// The peer is about to hand over to this node. What would stop the promotion later is looked at, and run, now.
+    pub(super) async fn announced(&self, name: &str, skip_hooks: bool) -> Result<Reply, Gone> {
+        let (id, group) = match self.find_taken_up(name) {
+            Ok(found) => found,
+            Err(unknown) => return Ok(unknown),
+        };
+        let alone = match self.role_changes.begin(name, RoleChange::Promotion, self.node.as_str()) {
+            Ok(alone) => alone,
+            Err(refusal) => return Ok(refusal),
+        };
+        alone.is_shown(false);
+        let refused = |code, why: &str| Ok(Reply::refused(code, format!("{name}: {why}")));
+        match self.status_of(id).await? {
+            Some(now) if now.role == Role::Primary && !now.starting => {
+                return refused(RefusalCode::HistoriesApart, "this node is primary too");
+            }
+            Some(now) if !now.starting => {
+                if let State::Failed(broken) = now.state {
+                    return refused(RefusalCode::GroupFailed, &format!("the group has failed: {}", broken.words()));
+                }
+            }
+            _ => return refused(RefusalCode::GroupStarting, "the group is starting; try again in a moment"),
+        }
+        let runs = RunHooks { skipped: skip_hooks, ..RunHooks::default() };
+        let hooks = RoleHookCalls { desk: self, group, is_forced: false, runs };
+        if let Err(refusal) = hooks.before(RoleHook::BeforePromote).await {
+            return Ok(refusal);
+        }
+        self.announced.borrow_mut().insert(id, AnnouncedSwitchover { at: Instant::now(), skip_hooks });
+        Ok(Reply::ok(format!("{name}: this node takes over when its peer hands over")))
+    }
+
+    /// The peer handed over to this node. That is heard by an event, and seen at the next look if that was lost; each grant is tried once.
+    pub(super) fn takes_over(self: &Rc<Self>, name: &str) {
+        let (desk, name) = (self.clone(), name.to_owned());
+        spawn_local(async move {
+            let Ok((id, group)) = desk.find_taken_up(&name) else { return };
+            let peer = group.peer_of(&desk.node).map(NodeName::to_string);
+            if !desk.is_granted_anew(id).await {
+                return;
+            }
+            if !desk.obeys_peers() {
+                let note = "the peer handed over, and 'peer_commands' does not let it have this node promoted: type 'farshore promote' here";
+                return tracing::warn!("{name}: {note}");
+            }
+            let announced = desk.announced.borrow_mut().remove(&id).filter(AnnouncedSwitchover::is_fresh);
+            let promotion = ApiRequest::Promote {
+                group: name.clone(),
+                force: false,
+                skip_hooks: announced.as_ref().is_some_and(|announced| announced.skip_hooks),
+                is_announced: announced.is_some(),
+            };
+            let reply = desk.answer(promotion, Asker { node: peer, ..Asker::default() }).await;
+            if let Reply::Error { message, .. } = reply {
+                tracing::warn!("{name}: the peer handed over, and this node is not promoted: {message}");
+            }
+        });
+    }
+
+    /// Peers may have something changed here.
+    fn obeys_peers(&self) -> bool {
+        self.config.node(&self.node).is_some_and(|here| here.peer_commands == PeerCommands::All)
+    }
+
+    /// It is to be promoted, and was not tried yet where it stands.
+    async fn is_granted_anew(&self, id: GroupId) -> bool {
+        let Ok(Some(now)) = self.status_of(id).await else { return false };
+        let at = now.identity.position;
+        now.is_granted && self.granted.borrow_mut().insert(id, at) != Some(at)
+    }
+
+    // ---- clients -----------------------------------------------------------------------------------------------------
+
+    /// Whoever is attached is not cut off unasked: a mounted file system would fail with what it has not flushed. `again`: the command as
+    /// it is typed.
+    pub(super) async fn order_if_unused(&self, name: &str, command: Command, again: &str) -> Result<Reply, Gone> {
+        let (id, group) = match self.find_taken_up(name) {
+            Ok(found) => found,
+            Err(unknown) => return Ok(unknown),
+        };
+        let mut looks = attached::LOOKS;
+        loop {
+            match self.control.command_if_unused(id, command.clone()).await? {
+                Ok(result) => return Ok(reply(group, result)),
+                Err(clients) if looks == 0 => return Ok(attached::refusal(name, &clients, again)),
+                // Those that have just said goodbye are as good as gone.
+                Err(_) => sleep(attached::LOOK_AGAIN_AFTER).await,
+            }
+            looks -= 1;
+        }
+    }
+
+    /// Cuts clients off, and says whom.
+    pub(super) async fn order_anyway(&self, name: &str, command: Command) -> Result<Reply, Gone> {
+        let mut clients = self.clients_of(name).await?;
+        let mut reply = self.command(name, command).await?;
+        if matches!(reply, Reply::Error { .. }) {
+            // Refused at once it has cut nobody off, failed while it drained it may have.
+            let still_there = self.control.snapshot().await?.clients;
+            attached::leave_gone(&mut clients, &still_there);
+        }
+        attached::name_cut_off(&mut reply, &clients);
+        Ok(reply)
+    }
+}
+
+/// The node of a group that is to be its primary: the one that is named, or the one that the configuration has as that.
+fn wanted<'a>(group: &'a ConfiguredGroup, to: Option<&str>) -> Option<&'a NodeName> {
+    let Some(to) = to else { return Some(&group.primary) };
+    [&group.primary, &group.secondary].into_iter().find(|node| node.as_str() == to)
+}
