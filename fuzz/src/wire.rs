@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use engine::identity::{Identity, Role};
-use engine::state::{Mode, Pause, Policy, State};
+use engine::state::{CopyDoubts, Mode, Pause, Policy, State};
 use engine::wire::{
     self, Ack, FlushPoints, FrameHeader, FrameKind, GroupHello, HEADER_BYTES, SyncBegin, Tick, VolumeRange,
 };
@@ -127,6 +127,7 @@ pub fn control_payload_seeds() -> Vec<Seed> {
         lag: Some(Duration::from_secs(3)),
         dirty_bytes: 32768,
         clock: Wall(1_700_000_000_000_000_000),
+        doubts: CopyDoubts { assumed_equal: false, differs: true },
     };
     let settings = Settings { policy: Policy::Hold(Duration::from_secs(30)), ..Settings::default() };
     let points = FlushPoints { incarnation: Incarnation(3), volumes: vec![Seq(7), Seq(0)] };

@@ -44,6 +44,8 @@ pub(crate) enum GroupTimer {
     RecordAgain,
     /// The peer's half of the group has said nothing in this session.
     Greeting,
+    /// A verify may read again.
+    Verify,
 }
 
 impl GroupTimer {

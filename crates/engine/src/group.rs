@@ -11,7 +11,7 @@ use crate::formats::wire::{FrameHeader, FrameKind, GroupHello};
 use crate::group::handover::Handover;
 use crate::group::reset::GroupReset;
 use crate::ids::*;
-use crate::peer::Peer;
+use crate::peer::{Peer, verify};
 use crate::primary::Primary;
 use crate::secondary::Secondary;
 use crate::shared::lifecycle::AfterRollback;
@@ -59,6 +59,9 @@ impl Group {
         match common.slots.get(slot) {
             Some(SlotOperation::Write(_)) => return primary.write_done(common, cx, slot, result.map(|_| ())),
             Some(SlotOperation::Resync(_)) => return primary.resync_read_done(common, cx, slot, result),
+            Some(&SlotOperation::Verify(read)) => {
+                return verify::read_done(&mut primary.peer, common, cx, (slot, read), result);
+            }
             Some(SlotOperation::Snapshot(_)) => return primary.snapshot_read_done(common, cx, slot, result),
             Some(&SlotOperation::SnapshotHole(question)) => {
                 return primary.hole_found(common, cx, slot, question, result);
@@ -209,7 +212,7 @@ impl Group {
             FrameKind::Ack => crate::formats::wire::Ack::decode(control)
                 .map(|ack| self.primary.ack(&mut self.common, cx, ack, header.offset)),
             FrameKind::ProbeResult => {
-                self.primary.peer.probe_result(&mut self.common, cx, &header);
+                verify::probe_result(&mut self.primary.peer, &mut self.common, cx, &header);
                 Some(())
             }
             FrameKind::SyncBegin => crate::formats::wire::SyncBegin::decode(control).map(|b| self.sync_begin(cx, b)),
@@ -253,8 +256,8 @@ impl Group {
                 self.secondary.count_batches(&mut self.common, cx);
             }
             GroupTimer::ApplyRetry => self.secondary.retry_apply(&mut self.common, cx),
-            // `proceed` looks at the deadline.
-            GroupTimer::Drain => {}
+            // `proceed` looks at the deadline; a verify goes on when the turn ends.
+            GroupTimer::Drain | GroupTimer::Verify => {}
             GroupTimer::TidyBits => self.common.tidy_bits(cx),
             GroupTimer::StartAlone if reset::has_to_meet(self) => reset::open_when_met(self, cx),
             GroupTimer::StartAlone => {
@@ -288,6 +291,7 @@ impl Group {
 }
 
 pub mod demotion;
+pub mod equal;
 pub mod handover;
 pub mod meeting;
 pub mod orders;

@@ -212,6 +212,10 @@ faults! {
         "What was written to a primary's volume from outside is sent to its peer without an order.";
     WakeForgotten, "wake-forgotten", "P5, P8",
         "Of all that may go on after an input only the first does.";
+    VerifySkipsRange, "verify-skips-range", "P3",
+        "A verify leaves out every third of its ranges, and ends as if it had compared them.";
+    VerifyReadUnlocked, "verify-read-unlocked", "rule 7, P3",
+        "A verify reads a range without locking it: what it compares is of no position in the order.";
 }
 
 #[cfg(feature = "injected-faults")]

@@ -236,6 +236,31 @@ pub enum Command {
     Reset {
         entropy: u64,
     },
+    /// Compare the copy with this primary's volumes, while writers go on.
+    Verify(VerifyOrder),
+    VerifyStop,
+    /// Both copies hold the same, whatever the records say: nothing is sent, and each node keeps on record that nobody has checked it.
+    AssumeEqual,
+}
+
+/// How a copy is to be verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerifyOrder {
+    /// Bytes of this node's volumes that are read per second at most; `None`: as the link, the disks and the writers leave room.
+    pub rate_bytes_per_s: Option<u64>,
+    /// Of what there is, 1 to 100; less than 100 is a sample, and proves nothing of the rest.
+    pub sample_percent: u8,
+    /// What differs is sent again.
+    pub repair: bool,
+    /// Chooses the sample.
+    pub entropy: u64,
+}
+
+impl VerifyOrder {
+    /// All of it is compared.
+    pub fn is_full(&self) -> bool {
+        self.sample_percent >= 100
+    }
 }
 
 /// What came of a command, in a sentence for people.
@@ -494,6 +519,23 @@ pub enum Event {
     SnapshotEnded {
         at: Position,
         sent_bytes: u64,
+    },
+    /// A verify begins; `sample_percent` of 100: of all there is.
+    VerifyBegan {
+        sample_percent: u8,
+        repair: bool,
+    },
+    /// At one position of the order both nodes held different bytes in this range. `unreadable`: the peer could not read its own.
+    VerifyDiffers {
+        volume: VolumeId,
+        offset: u64,
+        length: u64,
+        unreadable: bool,
+    },
+    /// A verify has come to its end.
+    VerifyEnded {
+        sample_percent: u8,
+        totals: status::VerifyTotals,
     },
     QueueDropped {
         items: u64,

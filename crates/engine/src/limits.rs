@@ -285,6 +285,24 @@ pub const STREAM_AGAIN_AFTER: Duration = Duration::from_secs(10);
 pub const PROBE_BYTES: u64 = 64 * KIB;
 pub const PROBES_IN_FLIGHT_MAX: usize = 512;
 
+/// A verify yields: so many reads of it are under way, so many of its comparisons without an answer (64 KiB each, so 8 MiB are compared
+/// in a round trip), and it reads only while no more than this stands unsent before it.
+pub const VERIFY_READS_MAX: usize = 4;
+pub const VERIFY_PROBES_MAX: usize = 128;
+pub const VERIFY_UNSENT_BYTES_MAX: u64 = 64 * KIB;
+
+/// Ranges that a verify has to look at again, for want of a repair, an answer or a link: beyond it nothing new is looked at.
+pub const VERIFY_AGAIN_MAX: usize = 256;
+
+/// A range that this node could not read so often, with [`REPAIR_AFTER`] between, is left out of a verify, which says so.
+pub const VERIFY_TRIES_MAX: u32 = 4;
+
+/// What waits for a repair is left out as well, once so long none of it was repaired.
+pub const VERIFY_LEAVES_OUT_AFTER: Duration = Duration::from_secs(60);
+
+/// Ranges that differ, named by a verify, in its status and in events: the rest is counted. A copy may differ everywhere.
+pub const VERIFY_NAMED_MAX: usize = 16;
+
 /// A mode with a promise is taken up when the backlog is below this, or after this long in catching-up.
 pub const CATCH_UP_BYTES: u64 = MIB;
 pub const CATCH_UP_AFTER: Duration = Duration::from_secs(3);

@@ -19,6 +19,7 @@ pub mod status;
 pub mod stream;
 pub mod streaming;
 pub mod ticks;
+pub mod verify;
 
 use crate::Event;
 use crate::common::GroupCommon;
@@ -32,6 +33,7 @@ use crate::peer::recovery_point::PeerRecoveryPoint;
 use crate::peer::repair::RegionRepair;
 use crate::peer::snapshot::left::LeftSnapshot;
 use crate::peer::stall::PeerStall;
+use crate::peer::verify::Verification;
 use crate::shared::greeting::Greeting;
 use crate::state::State;
 use crate::time::Wall;
@@ -58,6 +60,7 @@ pub(crate) struct Peer {
     pub reconcile: Reconciliation,
     pub stall: PeerStall,
     pub wanted: WantedSyncs,
+    pub verify: Verification,
 }
 
 impl Peer {

@@ -92,6 +92,9 @@ refusal_codes! {
         `--force` or not";
     ImageLost = "image-lost", Never, "the image from before the sync was found damaged on the way back to it";
     NoSuchMark = "no-such-mark", Never, "this node keeps another mark, or none";
+    VerifyUnderWay = "verify-under-way", Later, "another verify of the group is under way";
+    NotUnrelated = "not-unrelated", Never, "the records say how the two copies are related: nothing is to be declared equal";
+    NotAlike = "not-alike", Never, "the two copies cannot be equal: one of them is no image, differs in size, or knows of blocks that differ";
 }
 
 /// A command that was not carried out.

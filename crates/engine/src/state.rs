@@ -251,6 +251,21 @@ pub fn legal(from: State, to: State) -> bool {
     EDGES[from.kind()].contains(&to.kind())
 }
 
+/// What speaks against the copy being what the records take it for. Both nodes keep it on record, so that a promotion changes nothing of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyDoubts {
+    /// An operator said that both copies are equal, and no full verify or full sync has ended since.
+    pub assumed_equal: bool,
+    /// A verify found blocks that differ, and they are not known to be repaired.
+    pub differs: bool,
+}
+
+impl CopyDoubts {
+    pub fn any(self) -> bool {
+        self.assumed_equal || self.differs
+    }
+}
+
 /// What an acknowledgement means now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {

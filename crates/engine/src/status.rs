@@ -4,12 +4,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::Settings;
 use crate::formats::identity::{Decision, Identity, Role};
 use crate::ids::*;
 pub use crate::shared::link::LinkStatus;
-use crate::state::{Mode, Pause, Protection, State};
+use crate::state::{CopyDoubts, Mode, Pause, Protection, State};
 use crate::time::{Mono, Wall};
+use crate::{Settings, VerifyOrder};
 
 #[derive(Clone, Debug)]
 pub struct GroupStatus {
@@ -34,6 +34,11 @@ pub struct GroupStatus {
     /// A volume of this primary was written while the node was stopped: what stands here goes to the peer when `sync` is typed.
     pub changed_outside: bool,
     pub protection: Protection,
+    /// What speaks against the copy.
+    pub doubts: CopyDoubts,
+    /// A verify under way, and what came of the last one since this daemon started; a primary's.
+    pub verify: Option<VerifyStatus>,
+    pub verified: Option<VerifiedStatus>,
     pub volumes: Vec<VolumeStatus>,
     pub queue: QueueStatus,
     pub peer: PeerStatus,
@@ -108,6 +113,62 @@ pub struct MeetingStatus {
     pub peer_dirty_bytes: u64,
     /// The peer's half of the group has failed.
     pub peer_failed: bool,
+}
+
+/// What a verify has compared and found, each range counted once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerifyTotals {
+    pub compared_bytes: u64,
+    /// Regions that held different bytes at one position of the order.
+    pub differing_bytes: u64,
+    /// Of them, what was sent again and found equal.
+    pub repaired_bytes: u64,
+    /// This node could not read it, so it was not compared.
+    pub unread_bytes: u64,
+}
+
+impl VerifyTotals {
+    /// What still differs.
+    pub fn left_bytes(&self) -> u64 {
+        self.differing_bytes.saturating_sub(self.repaired_bytes)
+    }
+}
+
+/// A range that differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerifyDifference {
+    pub volume: VolumeId,
+    pub offset: u64,
+    pub length: u64,
+    /// The peer could not read it.
+    pub unreadable: bool,
+}
+
+/// A verify under way.
+#[derive(Clone, Debug)]
+pub struct VerifyStatus {
+    pub order: VerifyOrder,
+    /// How long ago it began.
+    pub since: Duration,
+    /// It goes on when the peer is in step again.
+    pub waits: bool,
+    /// What the walk has come past, of how much; of a sample what is not in it too.
+    pub walked_bytes: u64,
+    pub total_bytes: u64,
+    pub totals: VerifyTotals,
+    /// The first ranges that differ.
+    pub named: Vec<VerifyDifference>,
+}
+
+/// A verify that is over.
+#[derive(Clone, Debug)]
+pub struct VerifiedStatus {
+    pub order: VerifyOrder,
+    pub ended: Wall,
+    pub totals: VerifyTotals,
+    pub named: Vec<VerifyDifference>,
+    /// Why it has not come to its end, if it has not.
+    pub given_up: Option<String>,
 }
 
 /// What the groups of a node share.

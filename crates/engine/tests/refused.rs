@@ -71,6 +71,9 @@ fn a_group_that_is_refused_touches_nothing_and_says_so() {
         Command::Demote,
         Command::Promote { force: true, entropy: 2 },
         Command::DropRollbackPoint { name: "any".into() },
+        Command::Verify(VerifyOrder { rate_bytes_per_s: None, sample_percent: 100, repair: false, entropy: 3 }),
+        Command::VerifyStop,
+        Command::AssumeEqual,
     ];
     for command in orders {
         let reported = handle(&mut node, Input::Command { group: GROUP, id: CommandId(1), command: command.clone() });

@@ -23,8 +23,8 @@ mod words;
 pub use clients::{CLIENTS_SCHEMA, ClientList, ClientView, RequestSums};
 pub use counters::{COUNTERS_SCHEMA, DaemonCounters, LatencyClasses};
 pub use group::{
-    DroppedMark, GroupView, HandoverView, JournalStatus, MARKS_SCHEMA, MarkList, MarkStatus, PeerStatusView, QueueView,
-    RecoveryPoint, RpoView, SyncView, VolumeView,
+    DifferenceView, DroppedMark, GroupView, HandoverView, JournalStatus, MARKS_SCHEMA, MarkList, MarkStatus,
+    PeerStatusView, QueueView, RecoveryPoint, RpoView, SyncView, VerifiedView, VerifyView, VolumeView,
 };
 pub use link::{
     BufferStatus, CompressionStatus, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkHistory, LinkHistoryRow, LinkHistoryTable,

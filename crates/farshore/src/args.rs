@@ -7,6 +7,7 @@ pub mod line;
 pub mod pair;
 pub mod planner;
 pub mod reach;
+pub mod verify;
 
 use std::path::PathBuf;
 
@@ -82,6 +83,16 @@ pub enum CliCommand {
         after_help = "Examples:\n  farshore sync db --wait\n  farshore sync db --full\n  farshore sync --all --json\n\nA full sync that is under way goes on: it does not begin anew."
     )]
     Sync(SyncArgs),
+    /// Compare the copy with this primary's volumes, while writers go on
+    #[command(
+        after_help = "Examples:\n  farshore verify db\n  farshore verify db --wait\n  farshore verify db --repair --rate 200Mbit/s\n  farshore verify db --sample 5           (a look at some blocks, no proof)\n  farshore verify db --stop\n\nWhat differs is named in 'farshore status' and 'farshore events', and stays there until it is repaired."
+    )]
+    Verify(verify::VerifyArgs),
+    /// Declare that two copies without a common history hold the same: nothing is sent
+    #[command(
+        after_help = "Example:\n  farshore assume-equal db && farshore verify db --wait\n\nThe primary is asked, and its clients are detached before. Both nodes show the copy as unverified until a whole verify has ended."
+    )]
+    AssumeEqual(verify::AssumeEqualArgs),
     /// Wait until an operation has ended, or until groups are in a state
     #[command(
         override_usage = "farshore wait [OPTIONS] <OPERATION>...\n       farshore wait [OPTIONS] --for <STATE> <GROUP>...",

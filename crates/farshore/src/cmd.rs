@@ -2,6 +2,7 @@
 
 mod accept_device;
 mod answers;
+mod assume_equal;
 mod attach;
 mod calc;
 mod cert;
@@ -38,6 +39,7 @@ mod status;
 mod switchover;
 mod sync;
 mod up;
+mod verify;
 mod wait;
 
 #[cfg(test)]
@@ -99,6 +101,8 @@ fn run(command: CliCommand) -> CommandOutcome {
         CliCommand::Connect(args) => connect::run(&args),
         CliCommand::Logging(args) => logging::run(&args),
         CliCommand::Sync(args) => sync::run(&args),
+        CliCommand::Verify(args) => verify::run(&args),
+        CliCommand::AssumeEqual(args) => assume_equal::run(&args),
         CliCommand::Wait(args) => wait::run(&args),
         CliCommand::Set(args) => set::run(&args),
         CliCommand::Demote(args) => demote::run(&args),

@@ -34,6 +34,7 @@ pub mod seals;
 mod service;
 mod state_files;
 mod terms;
+mod verify_view;
 mod view;
 mod watch;
 

@@ -64,6 +64,8 @@ const STATUS_PATHS: &[&str] = &[
     "groups[].peers[]",
     "groups[].marks[]",
     "groups[].sync",
+    "groups[].verify",
+    "groups[].verified",
 ];
 
 /// A document.

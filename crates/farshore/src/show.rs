@@ -10,6 +10,7 @@ pub mod link;
 mod peer;
 pub mod shell;
 pub mod table;
+pub mod verify;
 
 use table::{Table, in_one_line, plain, titled};
 use toolkit::screen::{Colour, Paint, clean};
@@ -24,6 +25,7 @@ use crate::api::{
 pub fn needs_attention(group: &GroupView) -> bool {
     matches!(group.state, GroupState::Failed | GroupState::Paused)
         || group.queue.held_up_ms.is_some()
+        || group.differs
         || group.volumes.iter().any(|volume| volume.error.is_some())
 }
 
@@ -161,6 +163,12 @@ fn page(node: &str, group: &GroupView, paint: &Paint) -> String {
     }
     if let Some(sync) = &group.sync {
         line("Sync", &sync_line(sync));
+    }
+    if let Some(run) = &group.verify {
+        line("Verify", &verify::running(run));
+    }
+    if let Some(ended) = &group.verified {
+        line("Verified", &verify::ended(ended));
     }
     for peer in &group.peers {
         peer_lines(group, peer, &mut line);

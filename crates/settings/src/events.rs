@@ -65,6 +65,11 @@ event_kinds! {
     SyncBegan = "sync-began", "A sync to the peer began.", ["full", "compare", "bytes"];
     SyncEnded = "sync-ended", "The sync sent its last region.", ["sent_bytes", "duration_ms"];
     SyncStopped = "sync-stopped", "The sync was broken off.", ["reason", "duration_ms"];
+    VerifyBegan = "verify-began", "A verify of the copy began.", ["sample_percent", "repair"];
+    VerifyDiffers = "verify-differs", "Both nodes hold different bytes in this range; at most 16 events of one verify.",
+        ["volume", "offset_bytes", "bytes", "unreadable"];
+    VerifyEnded = "verify-ended", "A verify came to its end.",
+        ["sample_percent", "compared_bytes", "differing_bytes", "repaired_bytes", "unread_bytes", "duration_ms"];
     SecondaryConsistent = "secondary-consistent", "A catch-up made the secondary consistent at this position.",
         ["sequence", "sent_bytes"];
     FetchedBack = "fetched-back", "What this node had lost with its power was fetched from the peer.", ["bytes"];
@@ -134,6 +139,13 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("compare", "`true`: by comparing hashes first"),
     ("bytes", "amount of data"),
     ("sent_bytes", "amount of data that travelled"),
+    ("sample_percent", "share of the blocks that a verify compares; 100: all"),
+    ("repair", "`true`: what differs is sent again"),
+    ("unreadable", "`true`: the peer could not read the range"),
+    ("compared_bytes", "what was compared"),
+    ("differing_bytes", "what differed, repaired or not"),
+    ("repaired_bytes", "of that, what was sent again and found equal"),
+    ("unread_bytes", "what this node could not read, and did not compare"),
     ("duration_ms", "from begin to end, milliseconds"),
     ("sequence", "position in the write order"),
     ("records", "records of the journal"),

@@ -204,7 +204,14 @@ fn syncs() -> Vec<Limit> {
             "bytes of a sync that wait for the link, before the link's rate is measured",
             "";
         data::PROBE_BYTES => "a block that is compared by its hash", "";
-        data::PROBES_IN_FLIGHT_MAX => "hashes without an answer", "";
+        data::PROBES_IN_FLIGHT_MAX => "hashes of a sync without an answer", "";
+        data::VERIFY_READS_MAX => "reads of a verify in flight", "";
+        data::VERIFY_PROBES_MAX => "hashes of a verify without an answer", "";
+        data::VERIFY_UNSENT_BYTES_MAX => "bytes that wait for the link while a verify reads", "with more, it waits";
+        data::VERIFY_AGAIN_MAX => "ranges that a verify has to look at again before it goes on", "";
+        data::VERIFY_TRIES_MAX => "failed reads of a range, after which a verify leaves it out", "and says so";
+        data::VERIFY_LEAVES_OUT_AFTER => "without a repair, after which a verify leaves out what waits for one", "and says so";
+        data::VERIFY_NAMED_MAX => "ranges that differ, and are named", "the rest is counted";
         data::HOLE_BYTES_MIN => "a hole that a snapshot asks for, at least", "shorter ones are read";
         data::HOLE_PART_BYTES_MAX => "a hole in one frame", "";
     }

@@ -5,4 +5,4 @@ mod damage;
 pub mod faults;
 pub mod operator;
 
-pub use damage::{copies_records, restores_records};
+pub use damage::{copies_records, restores_records, rots};

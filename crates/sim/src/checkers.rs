@@ -6,6 +6,7 @@ mod coverage;
 pub mod facts;
 pub mod repeated;
 mod status;
+pub mod verify;
 pub mod wire;
 pub mod writes;
 
@@ -23,6 +24,7 @@ use crate::oracle::{Oracle, OracleFailure};
 use coverage::CoverageChecker;
 use facts::{KnownFact, KnownFacts};
 use status::StatusChecker;
+use verify::VerifyChecker;
 use wire::WireChecker;
 use writes::{DiskCaches, WriteOracle};
 
@@ -48,6 +50,7 @@ pub struct Checkers {
     pub writes: WriteOracle,
     pub facts: KnownFacts,
     pub wire: WireChecker,
+    pub verify: VerifyChecker,
     coverage: CoverageChecker,
     status: StatusChecker,
 }
@@ -60,6 +63,7 @@ impl Checkers {
             writes: WriteOracle::new(&groups, options.modes[0], options.policy),
             facts: KnownFacts::default(),
             wire: WireChecker::default(),
+            verify: VerifyChecker::default(),
             coverage: CoverageChecker::default(),
             status: StatusChecker::default(),
         }

@@ -4,7 +4,8 @@ use engine::coverage::CoveragePoint;
 use engine::identity::DecisionRow;
 
 /// Branches that take two troubles of one node within a moment, or more writers than seeds have.
-pub const BRANCHES_BY_TEST: [(CoveragePoint, &str); 5] = [
+pub const BRANCHES_BY_TEST: [(CoveragePoint, &str); 6] = [
+    (CoveragePoint::AssumedEqual, "two_equal_copies_without_a_common_history_are_declared_equal"),
     (CoveragePoint::WentBackUnverified, "a_primary_that_lost_its_power_asks_its_operator_when_its_peer_has_gone_back"),
     (CoveragePoint::TailUnknown, "what_a_promotion_gave_up_and_did_not_become_is_asked_about"),
     (CoveragePoint::HandoverBackFromStoring, "what_happens_beside_the_last_record_is_made_up_for_on_the_way_back"),

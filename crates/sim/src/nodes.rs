@@ -3,6 +3,7 @@
 pub mod disk;
 pub mod ledger;
 pub mod node;
+pub mod rot;
 pub mod storage;
 
 use std::ops::{Index, IndexMut};

@@ -37,6 +37,8 @@ pub enum Oracle {
     Status,
     /// A command whose goal is reached changes nothing.
     Repeated,
+    /// A verify names every block that differs, and no other (P3).
+    Verify,
     /// Everything comes back and is answered in bounded time (P5, P8).
     Liveness,
 }

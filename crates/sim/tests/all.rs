@@ -1,5 +1,6 @@
 //! All integration tests of this crate as one program: one to be linked.
 
+mod assume_equal;
 mod both_lose_power;
 mod catch_up;
 mod changed_outside;
@@ -69,6 +70,7 @@ mod sync_semaphore;
 mod unclean_primary;
 mod undo_store;
 mod untrue_words;
+mod verify;
 mod waiters;
 mod went_back;
 mod wide_volumes;

@@ -8,14 +8,14 @@ use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::ids::{Generation, Incarnation, NodeId, Position, Seq};
 use crate::injected_fault::{Fault, injected};
 use crate::limits::{SECTOR_BYTES, VOLUMES_MAX};
-use crate::state::Mode;
+use crate::state::{CopyDoubts, Mode};
 use crate::time::Wall;
 
 pub use crate::formats::cell::Rejected;
 
-/// Format versions: 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the unverified run; 3 carries what the peer confirmed; 2 keeps each update twice,
-/// and knows the flush points, the unverified run and the rollback point. 5 to 1 were never released.
-pub const VERSION: u16 = 6;
+/// Format versions: 7 knows what speaks against the copy; 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the unverified run; 3 carries what the peer confirmed; 2 keeps each update twice,
+/// and knows the flush points, the unverified run and the rollback point. 6 to 1 were never released.
+pub const VERSION: u16 = 7;
 pub const KIND: CellKind = CellKind { magic: *b"FSHSUPER", version: VERSION };
 /// The file: one cell.
 pub const FILE_BYTES: u64 = cell::CELL_BYTES;
@@ -82,6 +82,8 @@ pub struct Superblock {
     pub rolling_back: bool,
     /// The peer does not know this generation yet: writes need no new one.
     pub alone: bool,
+    /// What speaks against the copy, whichever node serves.
+    pub doubts: CopyDoubts,
     pub journal: JournalHead,
     /// Batches of the journal below this ordinal were durable when this was written: fewer whole ones mean damage.
     pub confirmed_ordinal: u64,
@@ -122,7 +124,9 @@ mod flag {
     pub const ALONE: u16 = 16;
     pub const SERVED_UNVERIFIED: u16 = 32;
     pub const CHANGED_OUTSIDE: u16 = 64;
-    pub const ALL: u16 = 127;
+    pub const ASSUMED_EQUAL: u16 = 128;
+    pub const DIFFERS: u16 = 256;
+    pub const ALL: u16 = 511;
 }
 
 impl Superblock {
@@ -148,7 +152,9 @@ impl Superblock {
                 | bit(self.changed_outside, flag::CHANGED_OUTSIDE)
                 | bit(self.rolling_back, flag::ROLLING_BACK)
                 | bit(self.alone, flag::ALONE)
-                | bit(self.served_unverified, flag::SERVED_UNVERIFIED),
+                | bit(self.served_unverified, flag::SERVED_UNVERIFIED)
+                | bit(self.doubts.assumed_equal, flag::ASSUMED_EQUAL)
+                | bit(self.doubts.differs, flag::DIFFERS),
             update: self.update,
             tag: self.tag,
             offset: 0,
@@ -242,6 +248,10 @@ impl Superblock {
             changed_outside: head.flags & flag::CHANGED_OUTSIDE != 0,
             rolling_back: head.flags & flag::ROLLING_BACK != 0,
             alone: head.flags & flag::ALONE != 0,
+            doubts: CopyDoubts {
+                assumed_equal: head.flags & flag::ASSUMED_EQUAL != 0,
+                differs: head.flags & flag::DIFFERS != 0,
+            },
             served_unverified: head.flags & flag::SERVED_UNVERIFIED != 0,
             journal,
             confirmed_ordinal,

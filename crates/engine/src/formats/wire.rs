@@ -12,7 +12,7 @@ use crate::formats::identity::Role;
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId};
 use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, VOLUME_BYTES_MAX, WALL_MAX};
 use crate::settings::{Settings, StartAlone};
-use crate::state::{Degrade, Mode, Pause, Policy, State};
+use crate::state::{CopyDoubts, Degrade, Mode, Pause, Policy, State};
 use crate::time::Wall;
 
 /// Bytes of a frame header.
@@ -28,11 +28,12 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Version {
-    /// Both nodes report what degrading leaves of the order, and GroupState says that its sender hands over. 6 (SyncBegin says what is left
-    /// out, as the secondary has applied it), 5 (both nodes report their settings, a primary its group's sizes, how far behind its secondary
-    /// is, and its clock), 4 (SyncBegin names the run of the secondary that it is for, questions have numbers that their answers repeat), 3
-    /// (frames may travel packed), 2 (flush points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one
-    /// ordered stream per group, three confirmations, sync in the stream) were never released.
+    /// Both nodes report what degrading leaves of the order, GroupState says that its sender hands over, Tick says what speaks against the
+    /// copy, and ProbeResult whether its range could be read. 6 (SyncBegin says what is left out, as the secondary has applied it), 5 (both
+    /// nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4 (SyncBegin names the
+    /// run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel packed), 2 (flush
+    /// points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one ordered stream per group, three
+    /// confirmations, sync in the stream) were never released.
     V7 = 7,
 }
 
@@ -162,6 +163,8 @@ pub mod flags {
     pub const LAST: u16 = 16;
     /// Tail: more was confirmed than is named, and nobody knows what.
     pub const UNKNOWN: u16 = 32;
+    /// ProbeResult: the range could not be read there.
+    pub const UNREADABLE: u16 = 64;
 }
 
 /// A frame's header, decoded. Fields that a kind does not use are zero.
@@ -446,6 +449,8 @@ pub struct Tick {
     pub dirty_bytes: u64,
     /// The primary's wall clock as it stands: the header's stamp never goes back, and this does.
     pub clock: Wall,
+    /// What speaks against the copy.
+    pub doubts: CopyDoubts,
 }
 
 /// In the place of a lag that is not known.
@@ -460,6 +465,7 @@ impl Tick {
         w.u64(self.lag.map_or(LAG_UNKNOWN, |lag| (lag.as_nanos() as u64).min(NUMBER_MAX)));
         w.u64(self.dirty_bytes);
         w.u64(self.clock.0.min(WALL_MAX));
+        w.u8(u8::from(self.doubts.assumed_equal) | u8::from(self.doubts.differs) << 1);
         w.0
     }
 
@@ -471,8 +477,9 @@ impl Tick {
             LAG_UNKNOWN => None,
             ns => Some(Duration::from_nanos(Some(ns).filter(|ns| *ns <= NUMBER_MAX)?)),
         };
-        let tick = Tick { state, mode, lag_bytes, lag, dirty_bytes: r.number()?, clock: r.wall()? };
-        r.is_empty().then_some(tick)
+        let (dirty_bytes, clock, bits) = (r.number()?, r.wall()?, r.u8().filter(|bits| bits & !3 == 0)?);
+        let doubts = CopyDoubts { assumed_equal: bits & 1 != 0, differs: bits & 2 != 0 };
+        r.is_empty().then_some(Tick { state, mode, lag_bytes, lag, dirty_bytes, clock, doubts })
     }
 }
 

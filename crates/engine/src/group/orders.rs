@@ -7,18 +7,18 @@ use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::FrameKind;
 use crate::group::handover::HandoverOrder;
-use crate::group::{Group, handover, reset};
+use crate::group::{Group, equal, handover, reset};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
-use crate::peer::Peer;
 use crate::peer::orders::{FULL_UNDER_WAY, open_choice, under_way};
+use crate::peer::{Peer, verify};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::secondary::rollback::command_drop_point;
 use crate::shared::greeting::PEER_FAILED;
 use crate::shared::lifecycle::{Phase, Promotion};
 use crate::shared::wakes::Wake;
-use crate::state::{Mode, Pause, State};
+use crate::state::{CopyDoubts, Mode, Pause, State};
 use crate::status::HandoverStage;
 use crate::time::Mono;
 use crate::{Command, CommandResult, Output, RefusalCode, Settings, limits};
@@ -76,6 +76,9 @@ impl Group {
             }
             Command::DropRollbackPoint { name } => command_drop_point(&mut self.common, cx, id, &name),
             Command::Reset { .. } => unreachable!("it is taken in any state"),
+            Command::Verify(order) => verify::command(&mut self.primary.peer, &mut self.common, cx, id, order),
+            Command::VerifyStop => verify::command_stop(&mut self.primary.peer, &mut self.common, cx, id),
+            Command::AssumeEqual => equal::command(&mut self.primary, &mut self.common, cx, id),
         }
     }
 
@@ -295,7 +298,16 @@ impl Group {
             AfterBits::Demote { .. } if self.handover.is_at(HandoverStage::Storing) => handover::record(self, cx),
             AfterBits::Demote { id } => self.record_demotion(cx, id),
             AfterBits::Promote { promotion, peer_ahead } => self.record_promotion(cx, promotion, peer_ahead),
-            AfterBits::FullSync => self.primary.peer.begin_full_sync(&mut self.common, cx),
+            AfterBits::FullSync => {
+                if self.primary.peer.wants_full(&self.common) {
+                    // All of it is dirty on record: nothing is taken for equal any more.
+                    if self.common.sb.doubts(CopyDoubts::default()) {
+                        self.common.save(cx, None);
+                    }
+                    verify::begins_anew(&mut self.primary.peer, &self.common, cx, "all of it is sent again");
+                }
+                self.primary.peer.begin_full_sync(&mut self.common, cx);
+            }
             AfterBits::Rollback => self.secondary.record_rollback(&mut self.common, cx),
             AfterBits::Joined { question } if self.primary.peer.reconcile.is_asking(question) => {
                 let Peer { reconcile, greeting, .. } = &mut self.primary.peer;

@@ -5,7 +5,7 @@ use alloc::format;
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::FrameKind;
-use crate::group::Group;
+use crate::group::{Group, equal};
 use crate::peer::Peer;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
@@ -39,6 +39,9 @@ impl Group {
                     self.common.answer_flushes(cx, waiters, false);
                 }
                 AfterSuper::Answer { id, .. } => cx.refuse(id, RefusalCode::StoreFailed, Broken::Superblock.words()),
+                AfterSuper::AssumedEqual { id, .. } => {
+                    cx.refuse(id, RefusalCode::RecordUnknown, Broken::Superblock.words());
+                }
                 AfterSuper::PointGone { answer: Some((id, _)) } => {
                     // One of its slots may say it.
                     let why = format!(
@@ -88,6 +91,9 @@ impl Group {
                     // In the middle of a sync the copy holds no image from here on.
                     self.say_hello(cx, FrameKind::GroupState);
                 }
+            }
+            AfterSuper::AssumedEqual { id, is_first } => {
+                equal::recorded(&mut self.primary, &mut self.common, cx, id, is_first);
             }
             AfterSuper::PointDamaged => self.secondary.damage_recorded(&mut self.common, cx),
             AfterSuper::RollingBack => self.secondary.write_back(&mut self.common, cx),

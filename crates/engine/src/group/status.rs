@@ -13,6 +13,7 @@ use crate::group::reset::GroupReset;
 use crate::ids::{Position, Seq};
 use crate::peer::repair::reads_regions;
 use crate::peer::resync::waits_for_order;
+use crate::peer::verify;
 use crate::primary::Primary;
 use crate::secondary::Secondary;
 use crate::shared::link::PeerLink;
@@ -131,6 +132,9 @@ impl ShownGroup<'_> {
             is_granted: is_secondary && self.peer_stands() == PeerStands::HandedOver && self.is_granted(),
             changed_outside: role == Role::Primary && common.sb.changed_outside,
             protection: primary.peer.protection(common),
+            doubts: common.sb.doubts,
+            verify: verify::status(&primary.peer, common, now.mono),
+            verified: primary.peer.verify.last().cloned(),
             volumes: volumes.collect(),
             queue: QueueStatus {
                 bytes,

@@ -145,6 +145,12 @@ impl StreamQueue {
         pending.map(|item| (item.seq, item.volume, item.offset, item.length)).collect()
     }
 
+    /// Numbers of comparisons that are not confirmed.
+    pub fn probes(&self) -> alloc::vec::Vec<Seq> {
+        let probes = self.items.iter().filter(|item| matches!(item.body, ItemBody::Probe(_)));
+        probes.map(|item| item.seq).collect()
+    }
+
     /// Everything up to `durable` is safe at the peer, to which it was sent.
     pub fn confirm(&mut self, durable: Seq) {
         while self.items.front().is_some_and(|item| item.seq <= durable) {

@@ -12,6 +12,7 @@ use crate::peer::queue::{HighWater, ItemBody, QueueItem, StreamQueue};
 use crate::peer::stream::pass::SyncPass;
 use crate::shared::cost::{cost, frame_cost};
 use crate::shared::coverage::CoveragePoint;
+use crate::shared::reads::SyncRange;
 use crate::shared::write::{AckLevel, WriteKind, WriteOp};
 use crate::state::{Mode, Pause, State};
 use crate::time::{Mono, Wall};
@@ -39,6 +40,8 @@ enum StreamStage {
 #[derive(Debug)]
 pub(crate) struct PeerStream {
     stage: StreamStage,
+    /// That of the pass it began with: no other of this run has the same.
+    name: u64,
     /// The number before its first.
     began: Seq,
     queue: StreamQueue,
@@ -66,6 +69,7 @@ impl PeerStream {
     pub fn new(last: Seq, now: Mono, high_water: HighWater, pass: Option<SyncPass>) -> PeerStream {
         PeerStream {
             stage: StreamStage::Syncing,
+            name: pass.as_ref().map_or(0, SyncPass::name),
             began: last,
             queue: StreamQueue::new(last, high_water),
             pass,
@@ -381,4 +385,29 @@ impl PeerStream {
 
 fn drains_within(bytes: u64, time: Duration, bytes_per_s: u64) -> bool {
     u128::from(bytes) * 1_000_000_000 <= u128::from(bytes_per_s) * time.as_nanos()
+}
+
+/// A hash is of use in its own session alone: in another one its number says nothing.
+pub(crate) fn void_probes(stream: &mut PeerStream) {
+    stream.queue.probes().into_iter().for_each(|seq| stream.queue.void(seq));
+}
+
+/// Names the stream: no other of this run has the same.
+pub(crate) fn name_of(stream: &PeerStream) -> u64 {
+    stream.name
+}
+
+/// What a verify read takes its number, and is compared at that position of the order.
+pub(crate) fn push_probe(
+    stream: &mut PeerStream,
+    common: &mut GroupCommon,
+    cx: &Cx,
+    range: SyncRange,
+    hash: [u8; 32],
+) -> Seq {
+    let (wall, seq, _) = common.numbers.give(cx, 1);
+    let SyncRange { volume, offset, length } = range;
+    let (flags, body, cost_bytes) = (flags::RESYNC, ItemBody::Probe(hash), cost(0));
+    stream.queue.push(QueueItem { seq, volume, offset, length, wall, flags, body, cost_bytes });
+    seq
 }

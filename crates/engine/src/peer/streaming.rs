@@ -7,6 +7,8 @@ use crate::ids::*;
 use crate::peer::Peer;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::CatchUpSnapshot;
+use crate::peer::stream::void_probes;
+use crate::peer::verify::follow_stream;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::state::{Mode, Pause, State};
@@ -102,7 +104,10 @@ impl Peer {
             State::Queuing | State::Holding => LostLink::Before,
             State::CatchingUp | State::Replicating | State::Paused(_) if !mid_sync => {
                 stream.void_pending(common);
+                void_probes(stream);
                 stream.close();
+                // It may go on within this input, under the same name.
+                follow_stream(self, cx);
                 LostLink::Stream
             }
             _ => LostLink::Sync,

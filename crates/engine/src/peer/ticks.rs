@@ -45,7 +45,8 @@ impl Peer {
         };
         let CopyLag { lag_bytes, lag, .. } = self.behind(common, cx.now);
         let (state, mode) = (self.state(common), common.settings.mode);
-        let tick = Tick { state, mode, lag_bytes, lag, dirty_bytes: common.volumes.dirty_bytes(), clock: cx.now.wall };
+        let (dirty_bytes, doubts) = (common.volumes.dirty_bytes(), common.sb.doubts);
+        let tick = Tick { state, mode, lag_bytes, lag, dirty_bytes, clock: cx.now.wall, doubts };
         cx.send(link, header, SendPayload::Control(tick.encode()));
     }
 }

@@ -18,6 +18,7 @@ use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
+use crate::peer::verify;
 use crate::primary::Primary;
 use crate::primary::waits::first_look_at_waits;
 use crate::records::record::AfterSuper;
@@ -194,6 +195,8 @@ impl Primary {
         while let Some(slot) = common.volumes.of(volume).next_free_waiter() {
             if matches!(common.slots.get(slot), Some(SlotOperation::Write(_))) {
                 self.go_on(common, cx, slot);
+            } else if matches!(common.slots.get(slot), Some(SlotOperation::Verify(_))) {
+                verify::admit_waiting(&mut self.peer, common, cx, slot);
             } else {
                 self.peer.outbox.admit_waiting_read(common, cx, slot);
             }

@@ -46,6 +46,11 @@ pub(crate) enum AfterSuper {
     PointGone {
         answer: Option<(CommandId, String)>,
     },
+    /// Both copies were declared equal; `is_first`: they were not before.
+    AssumedEqual {
+        id: CommandId,
+        is_first: bool,
+    },
     /// The rollback point was found damaged.
     PointDamaged,
     RollingBack,

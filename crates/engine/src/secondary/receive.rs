@@ -95,14 +95,15 @@ impl Secondary {
             // Promoted meanwhile, or about to be: no confirmations are owed.
             return Some(());
         }
-        let (state, mode) = (tick.state, tick.mode);
+        let (state, mode, doubts) = (tick.state, tick.mode, tick.doubts);
         let in_step = Some(header.seq).filter(|_| self.replica.has_all(header));
         self.primary_report.hear(common, cx, tick, header.wall, in_step);
         // A group that failed may not know what its superblock should say.
         let may_record = self.may_count && !common.has_failed();
-        if may_record && common.sb.primary_mode != Some(mode) {
+        if may_record && (common.sb.primary_mode != Some(mode) || common.sb.doubts != doubts) {
             // What a promotion has to know, however this node comes to it.
             common.sb.primary_serves_in(mode);
+            common.sb.doubts(doubts);
             common.save(cx, None);
         }
         self.replica.take_tick(common, cx, header, state, self.begins_stream());

@@ -115,6 +115,13 @@ coverage_points! {
     SnapshotWentOn,
     SnapshotGivenUp,
     SyncTurnedToSnapshots,
+    VerifyWaitedForWrite,
+    VerifyInterrupted,
+    VerifyNarrowed,
+    VerifyRepaired,
+    VerifyEnded,
+    VerifyBeganAnew,
+    AssumedEqual,
 }
 
 /// How often each branch was taken.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::formats::undo::SavedRange;
 use crate::formats::wire::VolumeRange;
 use crate::ids::*;
-use crate::shared::reads::{ResyncRead, SnapshotRead, SpilledRange};
+use crate::shared::reads::{ResyncRead, SnapshotRead, SpilledRange, VerifyRead};
 use crate::shared::write::WriteOp;
 
 /// What waits for the undo store holds: good once everything asked for up to it is durable; 0 at once.
@@ -16,6 +16,7 @@ pub(crate) type UndoTicket = u64;
 pub(crate) enum SlotOperation {
     Write(WriteOp),
     Resync(ResyncRead),
+    Verify(VerifyRead),
     Snapshot(SnapshotRead),
     SnapshotHole(SnapshotRead),
     SnapshotSpill(SpilledRange),

@@ -119,6 +119,13 @@ impl PeerCopy {
         }
     }
 
+    /// An operator said at the freeze that this copy is equal to its peer's, though nothing was sent: only what was touched since may
+    /// differ.
+    pub fn assume_equal(&mut self) {
+        self.end_snapshot();
+        self.forget_held();
+    }
+
     /// Dirty regions that are not merely unverified.
     pub fn surely_dirty_bytes(&self) -> u64 {
         self.dirty.dirty_bytes() - self.unverified.as_ref().map_or(0, |unverified| unverified.common_bytes(&self.dirty))
@@ -219,6 +226,12 @@ impl PeerCopy {
     /// Whether the region must still be shipped.
     pub fn must_ship(&self, region: u64) -> bool {
         self.dirty.get(region) && !self.covered.get(region)
+    }
+
+    /// Something of the range must still be shipped: both copies are not said to be equal there.
+    pub fn must_ship_in(&self, offset: u64, length: u64) -> bool {
+        let (first, last) = region_span(offset, length);
+        (first..=last).any(|region| self.must_ship(region))
     }
 
     /// The first region at or after `from` that must be shipped; counts those it passed over as covered.

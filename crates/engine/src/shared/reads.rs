@@ -30,6 +30,14 @@ pub(crate) struct ResyncRead {
     pub pass: u64,
 }
 
+/// A range being read for a verify, or waiting for that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VerifyRead {
+    pub range: SyncRange,
+    /// Of an earlier stretch of it nothing counts any more.
+    pub stretch: u64,
+}
+
 /// A range being read for a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SnapshotRead {

@@ -6,7 +6,7 @@ use engine::activity::SLOTS_PER_CELL;
 use engine::bitmap::REGIONS_PER_CELL;
 use engine::journal::{JournalIndex, RecordKind};
 use engine::limits::{MIB, PART_BYTES_MAX, REGION_BYTES, VOLUMES_MAX};
-use engine::state::Mode;
+use engine::state::{CopyDoubts, Mode};
 use engine::superblock::Superblock;
 use engine::wire::GroupHello;
 use engine::{cell, journal, superblock, undo};
@@ -57,7 +57,7 @@ type SetFlag = fn(&mut Superblock);
 
 /// Each flag alone is one bit of the cell's head.
 fn superblock_flags_table() -> String {
-    let flags: [(SetFlag, &str); 7] = [
+    let flags: [(SetFlag, &str); 9] = [
         (|block| block.clean = true, "clean: the bitmap holds every difference"),
         (|block| block.compare = true, "compare: a start compares every dirty region before sending"),
         (|block| block.held_in_logging = true, "held in `logging` by the operator"),
@@ -65,6 +65,14 @@ fn superblock_flags_table() -> String {
         (|block| block.alone = true, "alone: the peer does not know this generation yet"),
         (|block| block.served_unverified = true, "served before the unverified run was verified"),
         (|block| block.changed_outside = true, "changed outside: a volume was written while this primary was stopped"),
+        (
+            |block| block.doubts.assumed_equal = true,
+            "assumed equal: an operator declared both copies equal, and no full verify has ended since",
+        ),
+        (
+            |block| block.doubts.differs = true,
+            "differs: a verify found blocks that differ and are not known to be repaired",
+        ),
     ];
     let mut table = "| Flag | Meaning |\n|---|---|\n".to_owned();
     let mut known = 0;
@@ -77,6 +85,7 @@ fn superblock_flags_table() -> String {
             alone: false,
             served_unverified: false,
             changed_outside: false,
+            doubts: CopyDoubts::default(),
             ..samples::superblock()
         };
         set(&mut block);
@@ -99,7 +108,7 @@ fn cell_table() -> String {
         number("version", 2, superblock::VERSION.into(), "of the kind"),
         number("node", 2, 0x53, "the writer"),
         number("peer", 2, 0x54, "the other node"),
-        number("flags", 2, 1 | 4 | 16 | 32 | 64, "by kind"),
+        number("flags", 2, 1 | 4 | 16 | 32 | 64 | 128 | 256, "by kind"),
         number("update", 8, 0x5151, "counts the cell's updates, from 1"),
         number("tag", 8, 0x5252, ""),
         number("offset", 8, 0, "where the cell begins in its file"),

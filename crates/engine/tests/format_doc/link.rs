@@ -4,7 +4,7 @@ use super::bytes::{bytes, checksum, flag_of, flags, magic, number, position, tab
 use super::samples;
 use engine::cell;
 use engine::limits::VOLUMES_MAX;
-use engine::state::{Pause, Policy};
+use engine::state::{CopyDoubts, Pause, Policy};
 use engine::wire::{self, Ack, FrameKind, GroupHello, Tick};
 use engine::{Settings, StartAlone};
 
@@ -104,6 +104,7 @@ fn frame_flags() -> String {
         (wire::flags::EQUAL, "equal hashes"),
         (wire::flags::LAST, "last frame"),
         (wire::flags::UNKNOWN, "unknown writes were confirmed too"),
+        (wire::flags::UNREADABLE, "the range could not be read"),
     ];
     flags.map(|(bit, meaning)| format!("{bit} {meaning}")).join("; ")
 }
@@ -234,6 +235,14 @@ fn tick_table() -> String {
         Some((format!("`{}`", tick.mode.word()), tick.encode()))
     };
     assert_eq!(values(&tick, 1, mode), modes(), "the page says: as in GroupHello");
+    let doubt = |image: &[u8]| {
+        let tick = Tick::decode(image)?;
+        let CopyDoubts { assumed_equal, differs } = tick.doubts;
+        let meaning =
+            flag_of([(assumed_equal, "declared equal, not verified"), (differs, "a verify found differences")]);
+        Some((meaning, tick.encode()))
+    };
+    let doubts = flags(&tick, tick.len() - 1, doubt);
     let fields = [
         number("state", 1, 4, values(&tick, 0, state)),
         number("mode", 1, 1, "as in GroupHello"),
@@ -241,6 +250,7 @@ fn tick_table() -> String {
         number("lag", 8, 0xbc, "ns; all ones: unknown"),
         number("dirty bytes", 8, 0xbd, ""),
         number("clock", 8, 0xbe, "P's clock, ns since 1970; may go back"),
+        number("doubts", 1, 1, format!("what speaks against the copy: {}; others are refused", doubts)),
     ];
     table("Tick", &tick, fields)
 }

@@ -6,7 +6,7 @@ use engine::cell;
 use engine::identity::{Confirmed, Identity, Role};
 use engine::journal::{JournalEntry, JournalIndex, RecordKind};
 use engine::limits::{REGION_BYTES, SECTOR_BYTES};
-use engine::state::{Degrade, Mode, Pause, Policy, State};
+use engine::state::{CopyDoubts, Degrade, Mode, Pause, Policy, State};
 use engine::superblock::{JournalHead, RollbackPoint, Superblock};
 use engine::undo;
 use engine::wire::{self, Ack, FlushPoints, FrameHeader, FrameKind, GroupHello, SyncBegin, Tick, VolumeRange};
@@ -49,6 +49,7 @@ pub fn superblock() -> Superblock {
         changed_outside: true,
         rolling_back: false,
         alone: true,
+        doubts: CopyDoubts { assumed_equal: true, differs: true },
         journal: JournalHead { offset: 0x5555, ordinal: 0x5656 },
         confirmed_ordinal: 0x5858,
         own_from_ordinal: 0x5454,
@@ -189,6 +190,7 @@ pub fn tick() -> Tick {
         lag: Some(Duration::from_nanos(0xbc)),
         dirty_bytes: 0xbd,
         clock: Wall(0xbe),
+        doubts: CopyDoubts { assumed_equal: true, differs: false },
     }
 }
 

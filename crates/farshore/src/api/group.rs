@@ -86,6 +86,18 @@ pub struct GroupView {
     /// place in the line for a turn to sync; 1: next; `null`: not waiting
     #[serde(default)]
     pub sync_position: Option<u64>,
+    /// an operator declared both copies equal, and nobody has compared all of them since: run `farshore verify`
+    #[serde(default)]
+    pub assumed_equal: bool,
+    /// a verify found blocks that differ, and they are not known to be repaired
+    #[serde(default)]
+    pub differs: bool,
+    /// on the primary, while a verify runs; else `null`
+    #[serde(default)]
+    pub verify: Option<VerifyView>,
+    /// on the primary: the last verify that ended since this daemon's start; `null`: none
+    #[serde(default)]
+    pub verified: Option<VerifiedView>,
     /// by key
     pub settings: BTreeMap<String, SettingStatus>,
     /// the lag from which somebody should know; `null` from an older daemon
@@ -315,6 +327,79 @@ pub struct SyncView {
     /// bytes a second: by how much that exceeds what reaches the other node (0: the catch-up ends by itself); `null` likewise
     #[serde(default)]
     pub missing_bytes_per_s: Option<u64>,
+}
+
+/// A verify that runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct VerifyView {
+    /// what differs is sent again
+    pub repair: bool,
+    /// of what there is, in percent; 100: all
+    pub sample_percent: u8,
+    /// bytes a second that are read at most; `null`: no limit
+    #[serde(default)]
+    pub rate_limit_bytes_per_s: Option<u64>,
+    /// it waits until the peer is in step again
+    pub waits: bool,
+    /// seconds: for how long it has run
+    pub since_s: f64,
+    /// bytes that it has come past; of a sample what is not in it too
+    pub done_bytes: u64,
+    /// bytes in all
+    pub total_bytes: u64,
+    /// bytes, as in `verified`
+    pub compared_bytes: u64,
+    /// bytes, as in `verified`
+    pub differing_bytes: u64,
+    /// bytes, as in `verified`
+    pub repaired_bytes: u64,
+    /// bytes, as in `verified`
+    pub unread_bytes: u64,
+    /// the first ranges that differ
+    #[serde(default)]
+    pub differences: Vec<DifferenceView>,
+}
+
+/// A verify that is over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct VerifiedView {
+    /// RFC 3339, this node's clock: when it ended
+    #[serde(default)]
+    pub time: Option<String>,
+    /// what differed was sent again
+    pub repair: bool,
+    /// of what there is, in percent; 100: all. Less proves nothing of the rest
+    pub sample_percent: u8,
+    /// bytes that were compared
+    pub compared_bytes: u64,
+    /// bytes of regions that held different bytes at one position of the write order
+    pub differing_bytes: u64,
+    /// bytes of them that were sent again and found equal
+    pub repaired_bytes: u64,
+    /// bytes that this node could not read, and that were not compared
+    pub unread_bytes: u64,
+    /// why it has not come to its end; `null`: it has
+    #[serde(default)]
+    pub given_up: Option<String>,
+    /// the first ranges that differ, at most 16
+    #[serde(default)]
+    pub differences: Vec<DifferenceView>,
+}
+
+/// A range that differs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DifferenceView {
+    /// the volume
+    pub volume: String,
+    /// bytes from the volume's begin
+    pub offset_bytes: u64,
+    /// bytes
+    pub bytes: u64,
+    /// the peer could not read it
+    pub unreadable: bool,
 }
 
 /// What `mark list --json` prints.

@@ -79,6 +79,9 @@ desk_refusals! {
         again is safe, and `retry` is `later` where the command is known, unless it is `sync`, or has `--full` or `--force`: look at `status` first";
     SyncStopped = "sync-stopped", Later, "the sync was begun and did not reach its end; `never` where an operator has to act first, as `status` says";
     SyncHeld = "sync-held", Never, "the sync was stopped by `logging`, by a mode, or by a role change: whoever did that wants it so";
+    VerifyStopped = "verify-stopped", Later, "the verify did not come to its end: it was stopped, or its primary is no more";
+    CopyDiffers = "copy-differs", Never, "the verify came to its end, and found blocks that differ or could not be read: `verify --repair` \
+        sends the primary's content again";
     TimeIsUp = "time-is-up", Later, "`wait` gave up; what it waited for goes on";
     NotReached = "not-reached", Later, "no daemon was reached here, so nothing was done";
     NoAnswer = "no-answer", Later, "the daemon here was asked and did not answer, or not in time: whether it was done is not known";

@@ -218,6 +218,9 @@ impl Reply {
                 | ApiRequest::Reset { .. }
                 | ApiRequest::Switchover(_)
                 | ApiRequest::TakeOver { .. }
+                | ApiRequest::Verify { .. }
+                | ApiRequest::VerifyStop { .. }
+                | ApiRequest::AssumeEqual { .. }
                 | ApiRequest::DropMark { .. },
                 reply,
             ) => matches!(reply, Reply::Ok { .. }),

@@ -20,16 +20,23 @@ pub enum ApiRequest {
         group: Option<String>,
     },
     /// A request that the daemon of another node answers, or of this one.
-    On { node: String, order: Box<ApiRequest> },
+    On {
+        node: String,
+        order: Box<ApiRequest>,
+    },
     /// Who is attached to the exports, or to those of one group.
     Clients {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         group: Option<String>,
     },
     /// What would be sent to the copy of a group, and from where.
-    ConnectPreview { group: String },
+    ConnectPreview {
+        group: String,
+    },
     /// Stop sending; only dirty bits are set.
-    Logging { group: String },
+    Logging {
+        group: String,
+    },
     /// Bring the secondary up to date: dirty regions, or with `full` everything.
     Sync {
         group: String,
@@ -40,9 +47,14 @@ pub enum ApiRequest {
         answers_nothing: bool,
     },
     /// All or none of the keys; the value `default` gives a key back to the configuration file.
-    Set { group: String, settings: BTreeMap<String, String> },
+    Set {
+        group: String,
+        settings: BTreeMap<String, String>,
+    },
     /// Settings of all links of this node, all or none; they connect again. The value `default` gives a key back.
-    SetLink { settings: BTreeMap<String, String> },
+    SetLink {
+        settings: BTreeMap<String, String>,
+    },
     /// How the link to a peer did, from a moment on (milliseconds since 1970). The peer may be left out where there is one.
     LinkHistory {
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,7 +83,9 @@ pub enum ApiRequest {
         is_announced: bool,
     },
     /// Start a group that failed anew, from what is on record.
-    Reset { group: String },
+    Reset {
+        group: String,
+    },
     /// The primary hands over: to the node that is named, or to the one that the configuration has as the primary. Refused while clients
     /// are attached, unless they may be cut off; they are held for so many milliseconds at most.
     Switchover(SwitchoverOrder),
@@ -82,13 +96,37 @@ pub enum ApiRequest {
         skip_hooks: bool,
     },
     /// Give a mark up; so far the rollback point is the only one.
-    DropMark { group: String, name: String },
+    DropMark {
+        group: String,
+        name: String,
+    },
+    /// Compare the copy with the primary's volumes, while writers go on. `sample_percent`: of what there is; all without it.
+    Verify {
+        group: String,
+        #[serde(default, skip_serializing_if = "is_false")]
+        repair: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sample_percent: Option<u8>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rate_bytes_per_s: Option<u64>,
+    },
+    VerifyStop {
+        group: String,
+    },
+    /// Declare two copies equal that have no common history.
+    AssumeEqual {
+        group: String,
+    },
     /// What became of an operation: of a request that changes something, by the name that its answer gave it.
-    Operation { id: String },
+    Operation {
+        id: String,
+    },
     /// What was counted since the daemon started.
     Counters,
     /// What clients asked of a group since the last such request; the first one begins it, and ten seconds without one end it.
-    Record { group: String },
+    Record {
+        group: String,
+    },
     /// What changed on this node, oldest first: events with a higher number than `after`, from a moment on (milliseconds since 1970), so
     /// many at most. A reply has no more than 1 000 of them.
     Events {
@@ -149,6 +187,9 @@ impl ApiRequest {
             | ApiRequest::Promote { .. }
             | ApiRequest::Reset { .. }
             | ApiRequest::TakeOver { .. }
+            | ApiRequest::Verify { .. }
+            | ApiRequest::VerifyStop { .. }
+            | ApiRequest::AssumeEqual { .. }
             | ApiRequest::DropMark { .. } => false,
         }
     }
@@ -188,6 +229,31 @@ mod tests {
         ] {
             assert_eq!(line(&request), text);
             assert_eq!(serde_json::from_str::<ApiRequest>(text).expect("it is one"), request);
+        }
+    }
+
+    #[test]
+    fn a_verify_has_its_documented_form() {
+        let group = || "db".to_owned();
+        for (request, text) in [
+            (
+                ApiRequest::Verify { group: group(), repair: false, sample_percent: None, rate_bytes_per_s: None },
+                r#"{"request":"verify","group":"db"}"#,
+            ),
+            (
+                ApiRequest::Verify {
+                    group: group(),
+                    repair: true,
+                    sample_percent: Some(5),
+                    rate_bytes_per_s: Some(1_000_000),
+                },
+                r#"{"request":"verify","group":"db","repair":true,"sample_percent":5,"rate_bytes_per_s":1000000}"#,
+            ),
+            (ApiRequest::VerifyStop { group: group() }, r#"{"request":"verify-stop","group":"db"}"#),
+            (ApiRequest::AssumeEqual { group: group() }, r#"{"request":"assume-equal","group":"db"}"#),
+        ] {
+            assert_eq!(line(&request), text);
+            assert_eq!(serde_json::from_str::<ApiRequest>(text).expect(text), request);
         }
     }
 

@@ -59,6 +59,11 @@ impl WorkStage {
         WorkStage { what: what.into(), amount: None }
     }
 
+    /// With a total.
+    pub fn amount(what: &str, amount: SyncView) -> WorkStage {
+        WorkStage { what: what.to_owned(), amount: Some(WorkAmount::Sync(amount)) }
+    }
+
     fn left(what: &str, bytes: u64) -> WorkStage {
         WorkStage { what: what.to_owned(), amount: Some(WorkAmount::Left(bytes)) }
     }

@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 use engine::identity::Role;
 use engine::state::{Mode, State};
 use engine::status::GroupStatus;
-use engine::{Command, CommandResult, Event, GroupId, Position, RefusalCode};
-use host::driver::{DriverControl, DriverNews, DriverSnapshot, Gone, GroupSnapshot, NoticeReceiver, RecordedRequests};
+use engine::{Command, CommandResult, Event, GroupId, Position, RefusalCode, VerifyOrder};
+use host::driver::{
+    DriverControl, DriverNews, DriverSnapshot, Gone, GroupSnapshot, NoticeReceiver, RecordedRequests, entropy,
+};
 use settings::limits::{METRICS_LOOK_TIMEOUT, PEER_ANSWER_TIMEOUT};
 use settings::{Config, ConfiguredGroup, GroupKey, GroupOverrides, Keyed, LinkOverrides, NodeName, keys};
 use tokio::sync::{Mutex, MutexGuard, Notify};
@@ -338,6 +340,13 @@ impl Desk {
             ApiRequest::TakeOver { group, skip_hooks } => self.announced(&group, skip_hooks).await,
             ApiRequest::Reset { group } => self.reset(&group).await,
             ApiRequest::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
+            ApiRequest::Verify { group, repair, sample_percent, rate_bytes_per_s } => {
+                let (sample_percent, entropy) = (sample_percent.unwrap_or(100).clamp(1, 100), entropy());
+                let order = VerifyOrder { rate_bytes_per_s, sample_percent, repair, entropy };
+                self.command(&group, Command::Verify(order)).await
+            }
+            ApiRequest::VerifyStop { group } => self.command(&group, Command::VerifyStop).await,
+            ApiRequest::AssumeEqual { group } => self.command(&group, Command::AssumeEqual).await,
             ApiRequest::Set { group, settings } => self.set(&group, settings).await,
             ApiRequest::SetLink { settings } => self.set_link(settings).await,
             ApiRequest::Events { group, since_unix_ms, after, limit, last: newest } => {

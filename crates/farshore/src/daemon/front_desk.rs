@@ -15,7 +15,7 @@ use engine::identity::Role;
 use host::link::control::ControlFailure;
 
 use super::answer::Desk;
-use super::events::commands::{CommandEnd, CommandSource, CommandText, switchover_words};
+use super::events::commands::{CommandEnd, CommandSource, CommandText, switchover_words, verify_words};
 use super::events::{CommandUnderWay, EventSender};
 use super::peer_desk::PeerDesk;
 use super::peer_desk::visitors::{Carried, carried};
@@ -96,7 +96,10 @@ impl FrontDesk {
             return (hands_over && self.desk.is_wanted_here(group, to.as_deref())).then_some((place.peer, why));
         }
         let (group, role) = match request {
-            ApiRequest::Sync { group, full: false, .. } | ApiRequest::Logging { group } => (group, Role::Primary),
+            ApiRequest::Sync { group, full: false, .. }
+            | ApiRequest::Logging { group }
+            | ApiRequest::Verify { group, .. }
+            | ApiRequest::VerifyStop { group } => (group, Role::Primary),
             ApiRequest::DropMark { group, .. } => (group, Role::Secondary),
             _ => return None,
         };
@@ -188,6 +191,9 @@ fn typed(order: &ApiRequest) -> String {
             format!("{verb} {} {}", order.group, switchover_words(order)).trim_end().to_owned()
         }
         ApiRequest::DropMark { group, name } => format!("mark drop {group} {name}"),
+        ApiRequest::Verify { group, .. } => format!("verify {group} {}", verify_words(order)).trim_end().to_owned(),
+        ApiRequest::VerifyStop { group } => format!("verify {group} --stop"),
+        ApiRequest::AssumeEqual { group } => format!("assume-equal {group}"),
         ApiRequest::Set { group, settings } => {
             settings.iter().fold(format!("set {group}"), |text, (key, value)| text + &format!(" '{key}={value}'"))
         }

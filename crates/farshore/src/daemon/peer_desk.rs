@@ -116,6 +116,9 @@ impl ReplyBounds {
             | ApiRequest::Reset { .. }
             | ApiRequest::Switchover(_)
             | ApiRequest::TakeOver { .. }
+            | ApiRequest::Verify { .. }
+            | ApiRequest::VerifyStop { .. }
+            | ApiRequest::AssumeEqual { .. }
             | ApiRequest::DropMark { .. } => PEER_ANSWER_BYTES_MAX,
         }
     }

@@ -14,7 +14,7 @@ use settings::{Config, ConfiguredGroup, GroupOverrides, Keyed, LinkOverrides, Li
 use units::exact::show_seconds;
 
 use super::direction::Direction;
-use super::{history_room, link_view, promises};
+use super::{history_room, link_view, promises, verify_view};
 use crate::api::{self, COUNTERS_SCHEMA, STATUS_SCHEMA};
 
 /// From here on a queue's fill is worth a warning, in percent.
@@ -139,11 +139,12 @@ fn group_status(
         }),
         sync_ordered: now.sync_ordered,
         sync_position: now.sync_position.map(|position| position as u64),
+        assumed_equal: now.doubts.assumed_equal,
+        differs: now.doubts.differs,
+        verify: now.verify.as_ref().map(|run| verify_view::running(group, run)),
+        verified: now.verified.as_ref().map(|ended| verify_view::ended(group, ended)),
         settings: link_view::settings(overrides, &effective),
-        rpo: Some(api::RpoView {
-            warn_seconds: group.rpo.warn.map(|lag| lag.as_secs_f64()),
-            error_seconds: group.rpo.error.map(|lag| lag.as_secs_f64()),
-        }),
+        rpo: Some(rpo(group)),
         warnings: warnings(node, group, (snapshot, &effective), question.filter(|_| !waits_for_word(now))),
     }
 }
@@ -168,6 +169,13 @@ fn shown_handover(node: &NodeName, group: &ConfiguredGroup, now: figures::Handov
         stage: now.stage.word().to_owned(),
         held_requests: now.held_requests,
         ends_in_s: now.ends_in.as_secs_f64(),
+    }
+}
+
+fn rpo(group: &ConfiguredGroup) -> api::RpoView {
+    api::RpoView {
+        warn_seconds: group.rpo.warn.map(|lag| lag.as_secs_f64()),
+        error_seconds: group.rpo.error.map(|lag| lag.as_secs_f64()),
     }
 }
 
@@ -295,6 +303,7 @@ fn warnings(
     let mut warnings: Vec<_> = failed.map(|(volume, error)| format!("volume {}: {error}", volume.name)).collect();
     warnings.extend(question);
     let now = &snapshot.status;
+    warnings.extend(verify_view::warnings(group, now));
     warnings.extend(queue_warning(&now.queue, &now.settings));
     warnings.extend(history_room::of_group(node, group, now, snapshot.sync.is_some_and(|pace| pace.full)));
     let peer = group.peer_of(node).map(ToString::to_string).unwrap_or_default();

@@ -54,6 +54,7 @@ walks! {
     copy_lags: "operate/copy-lags.md",
     writers_are_slow: "operate/writers-are-slow.md",
     full_queue_and_journal: "operate/full-queue-and-journal.md",
+    verify: "operate/verify.md",
     certificates: "operate/certificates.md",
     cli: "cli.md",
 }

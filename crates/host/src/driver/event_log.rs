@@ -82,6 +82,9 @@ pub(super) fn line(group: &str, volumes: &[LocalVolume], event: &Event) -> Optio
         Event::WritesAlone { generation } => info(format!("writes go on without the peer, as generation {generation}")),
         Event::Decided { decision, .. } => of_decision(decision, named),
         Event::SyncBegan { .. } | Event::SyncEnded { .. } | Event::SnapshotEnded { .. } => of_sync(event),
+        Event::VerifyBegan { .. } | Event::VerifyDiffers { .. } | Event::VerifyEnded { .. } => {
+            of_verify(volumes, event)
+        }
         Event::QueueDropped { items, bytes, why } => {
             let size = show_size(*bytes);
             warn(format!("{items} queued writes ({size}) became dirty regions: {}", named(why)))
@@ -124,6 +127,41 @@ fn of_sync(event: &Event) -> EventLine {
         Event::SnapshotEnded { at, .. } => format!("the secondary is consistent at sequence {}", at.seq.0),
         _ => unreachable!("an event of a sync"),
     })
+}
+
+fn of_verify(volumes: &[LocalVolume], event: &Event) -> EventLine {
+    match event {
+        Event::VerifyBegan { sample_percent: 100, repair } => {
+            info(format!("a verify began{}", if *repair { ", and repairs what differs" } else { "" }))
+        }
+        Event::VerifyBegan { sample_percent, .. } => {
+            info(format!("a verify of {sample_percent} % of the blocks began"))
+        }
+        Event::VerifyDiffers { volume, offset, length, unreadable } => {
+            let (name, size) = (name_of(volumes, *volume), show_size(*length));
+            let why = if *unreadable { "cannot be read by the peer" } else { "differ from the peer's" };
+            error(format!("volume {name}: {size} at byte {offset} {why}"))
+        }
+        Event::VerifyEnded { sample_percent, totals } => {
+            let (compared, left) = (show_size(totals.compared_bytes), totals.left_bytes());
+            let sample = match sample_percent {
+                100 => String::new(),
+                percent => format!(", a sample of {percent} %, and no proof of the rest"),
+            };
+            let repaired = match totals.repaired_bytes {
+                0 => String::new(),
+                bytes => format!(", {} were repaired", show_size(bytes)),
+            };
+            let unread = match totals.unread_bytes {
+                0 => String::new(),
+                bytes => format!(", {} could not be read here and were not compared", show_size(bytes)),
+            };
+            let text =
+                format!("the verify ended: {compared} compared{sample}, {} differ{repaired}{unread}", show_size(left));
+            if left > 0 || totals.unread_bytes > 0 { warn(text) } else { info(text) }
+        }
+        _ => unreachable!("an event of a verify"),
+    }
 }
 
 fn of_held_up(event: &Event) -> EventLine {

@@ -4,7 +4,7 @@
 use engine::cell::{BYTES, SLOT_BYTES};
 use engine::identity::Role;
 use engine::superblock::Superblock;
-use engine::{GroupId, Input, Store, journal, undo};
+use engine::{GroupId, Input, Store, VolumeId, journal, undo};
 
 use super::operator::Operator;
 use crate::checkers::facts::KnownFact;
@@ -41,6 +41,13 @@ pub fn damage_records(world: &mut World, fault: FaultKind, group: GroupId) -> bo
             false
         }
     }
+}
+
+/// What a comparison reads in a sector of a node's volume is not what was written.
+pub fn rots(world: &mut World, node: usize, group: GroupId, volume: VolumeId, sector: u64) {
+    world.log(format_args!("sector {sector} of volume {} of node {node} group {} rots", volume.0, group.0));
+    let now = world.now();
+    world.cluster[node].storage.rot.plant(Store::Volume(group, volume), sector, now);
 }
 
 /// The power fails, and a bit of a record that was written lately turns over.

@@ -4,10 +4,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use engine::state::Mode;
-use engine::{Command, CommandResult, GroupId, Input, StartAlone, VolumeId};
+use engine::{Command, CommandResult, GroupId, Input, StartAlone, VerifyOrder, VolumeId};
 
 use super::clients::WriteClients;
-use super::damage::damage_records;
+use super::damage::{damage_records, rots};
 use super::operator::Operator;
 use crate::nodes::node::{CleanStop, OutsideWrite};
 use crate::options::SimOptions;
@@ -162,6 +162,7 @@ fn strike(world: &mut World, operator: &mut Operator, fault: FaultKind) -> bool 
         FaultKind::Rot | FaultKind::RotAll | FaultKind::Astray | FaultKind::OldCopy => {
             damage_records(world, fault, group)
         }
+        FaultKind::RotVolume => rots_and_verifies(world, group, primary),
         FaultKind::SlowThenPower => {
             let node = *world.rng.pick(&[primary, secondary, secondary]);
             loses_power_at_work(world, secondary, node)
@@ -180,6 +181,30 @@ fn strike(world: &mut World, operator: &mut Operator, fault: FaultKind) -> bool 
             let first = whim(world, group, primary);
             whim(world, group, secondary) || first
         }
+    }
+}
+
+/// Sectors rot, or none, and whoever serves is told to compare.
+fn rots_and_verifies(world: &mut World, group: GroupId, primary: usize) -> bool {
+    if world.cluster.options.spread.is_some() {
+        return false;
+    }
+    for _ in 0..world.rng.below(4) {
+        let node = *world.rng.pick(&world.cluster.pair(group));
+        let volume = VolumeId(world.rng.below(u64::from(world.cluster.options.volumes)) as u16);
+        let sector = world.rng.below(world.cluster.options.volume_bytes / SECTOR as u64);
+        rots(world, node, group, volume, sector);
+    }
+    let order = verify_order(world);
+    types(world, primary, group, Command::Verify(order))
+}
+
+fn verify_order(world: &mut World) -> VerifyOrder {
+    VerifyOrder {
+        rate_bytes_per_s: *world.rng.pick(&[None, None, Some(1 << 20)]),
+        sample_percent: *world.rng.pick(&[100, 100, 100, 30]),
+        repair: world.rng.percent(50),
+        entropy: world.rng.draw(),
     }
 }
 
@@ -322,7 +347,7 @@ fn swizzle(world: &mut World) {
 /// An operator types whatever comes to mind.
 fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
     let entropy = world.rng.draw();
-    let command = match world.rng.below(19) {
+    let command = match world.rng.below(21) {
         0 => Command::Logging,
         1 => Command::Sync { full: true },
         2 if world.rng.percent(40) => Command::BringUpToDate,
@@ -363,7 +388,9 @@ fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
             return true;
         }
         12 => Command::Reset { entropy },
-        13..=15 => {
+        13 => Command::Verify(verify_order(world)),
+        14 => Command::VerifyStop,
+        15..=17 => {
             let mode = *world.rng.pick(&Mode::ALL);
             world.set_mode(group, mode);
             return true;
@@ -377,5 +404,9 @@ fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
                 && !matches!(world.cluster.ledger.result(id), Some(CommandResult::Refused(_)));
         }
     };
+    if matches!(command, Command::Verify(_)) && world.cluster.options.spread.is_some() {
+        // It would take days.
+        return false;
+    }
     types(world, node, group, command)
 }

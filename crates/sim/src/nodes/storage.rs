@@ -7,6 +7,7 @@ use engine::superblock::{self, Superblock};
 use engine::{GroupId, IoDone, IoError, Output, Store, Token, VolumeId};
 
 use super::disk::{SimDisk, WrittenBytes, joined};
+use super::rot::VolumeRot;
 use crate::options::SimOptions;
 use crate::options::spread::WriteSpread;
 use crate::payload::{Meters, Payload, PayloadMeter, SharedBytes, bytes_of, crc32c, hash, is_zero};
@@ -128,6 +129,10 @@ pub struct DiskTrouble {
 pub struct NodeStorage {
     disks: BTreeMap<Store, SimDisk>,
     pub trouble: DiskTrouble,
+    /// What comparisons read that nobody wrote.
+    pub rot: VolumeRot,
+    /// Of the session with each group's peer: hashes of another one say nothing.
+    hash_keys: BTreeMap<GroupId, u64>,
     /// What its engine holds of each group.
     payload: BTreeMap<GroupId, Meters>,
     /// Groups of which a flush failed since their exports opened last: what it covered may be lost.
@@ -453,6 +458,7 @@ impl NodeStorage {
         *self.under_way.entry(group_of(store)).or_insert(1) -= 1;
         match job.kind {
             JobKind::Write { write, offset, length, durable } => {
+                self.rot.mend(store, offset..offset + length, now);
                 let error = self.write_error(store, now, serves, rng);
                 match error {
                     Some(_) => self.disk_mut(store).fail_write(write, offset, length, rng),
@@ -495,21 +501,42 @@ impl NodeStorage {
                 let disk = self.disk(store);
                 let view = &disk.view()[bytes.clone()];
                 let is_same = disk.revision(&bytes) == revision || view == before;
-                let data = if is_same || rng.percent(50) { before } else { view.to_vec() };
+                let mut data = if is_same || rng.percent(50) { before } else { view.to_vec() };
+                match kind {
+                    ReadKind::Hash => self.rot.shows(store, image, &mut data),
+                    _ => self.rot.mend(store, image..image + data.len() as u64, now),
+                }
                 let spread = self.spread_of(store).cloned();
                 // Of a wide volume most is no part of the image: not looked at byte by byte.
                 let zero = !matches!(kind, ReadKind::Hash) && is_zero(&data);
                 let meter = self.read_meter(store, serves);
-                match spread {
+                let answer = match spread {
                     Some(spread) if matches!(kind, ReadKind::Hash) => {
                         Ok(IoDone::Hash(spread.hash(offset, u64::from(length), &data)))
                     }
                     Some(_) if zero => kind.answer(SharedBytes::zeroes(length as usize), zero, meter),
                     Some(spread) => kind.answer(spread.unfolded(offset, u64::from(length), &data).into(), zero, meter),
                     None => kind.answer(data.into(), zero, meter),
-                }
+                };
+                self.keyed(group_of(store), answer)
             }
         }
+    }
+
+    /// A session with the group's peer begins.
+    pub fn begins_session(&mut self, group: GroupId, session: u64) {
+        self.hash_keys.insert(group, session);
+    }
+
+    fn keyed(&self, group: GroupId, answer: Result<IoDone, IoError>) -> Result<IoDone, IoError> {
+        let key = self.hash_keys.get(&group).copied().unwrap_or(0).to_le_bytes();
+        answer.map(|done| match done {
+            IoDone::Hash(mut hash) => {
+                hash.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
+                IoDone::Hash(hash)
+            }
+            other => other,
+        })
     }
 
     /// Whether a write fails now, and how.

@@ -47,6 +47,8 @@ fault_kinds! {
     Astray,
     /// A secondary's records come back as they were a while ago.
     OldCopy,
+    /// Sectors of volumes rot, and a verify is ordered.
+    RotVolume,
     /// The secondary's disks are slow, and in their midst its power fails, or the primary's does for good.
     SlowThenPower,
     ModeChange,

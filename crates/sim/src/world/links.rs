@@ -67,6 +67,11 @@ impl World {
             return;
         }
         if let Some((peer, session)) = self.network.open(connection, end) {
+            for group in self.cluster.groups_of(node) {
+                if self.cluster.other(group, node) == usize::from(peer.0) {
+                    self.cluster[node].storage.begins_session(group, session.0);
+                }
+            }
             self.input(node, Input::LinkUp { peer, link: LinkId(connection), session });
         }
     }

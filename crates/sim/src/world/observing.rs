@@ -8,6 +8,7 @@ use engine::{Command, Event, GroupId, Store};
 use super::{ActorCue, World, WorldEvent, resets};
 use crate::checkers::ExportOpening;
 use crate::checkers::facts::KnownFact;
+use crate::checkers::verify::NamedRange;
 use crate::nodes::node::{OutsideWrite, SimNode};
 use crate::oracle::{Oracle, OracleFailure};
 use crate::stamps::SECTOR;
@@ -72,7 +73,7 @@ impl World {
                 changes_state(self, node, group, (from, to));
                 Ok(())
             }
-            _ => Ok(()),
+            _ => sees_verify(self, node, group, &event),
         }
     }
 
@@ -241,4 +242,22 @@ pub(super) fn promotes_what_was_handed_over(world: &mut World, node: usize, grou
     if world.cluster[node].status_of(group).is_some_and(|status| status.is_granted) {
         world.command(node, group, Command::Promote { force: false, entropy });
     }
+}
+
+/// A verify begins, names a range, or ends.
+fn sees_verify(world: &mut World, node: usize, group: GroupId, event: &Event) -> Result<(), OracleFailure> {
+    let World { cluster, checkers, timeline, .. } = world;
+    match *event {
+        Event::VerifyBegan { .. } => checkers.verify.began(group, node, timeline.now()),
+        // An old copy may stand there that nobody can tell from the newest (docs/book/reliability.md).
+        Event::VerifyDiffers { .. } if checkers.facts.has(KnownFact::Spoiled(group, cluster.other(group, node))) => {}
+        Event::VerifyDiffers { volume, offset, length, unreadable: false } => {
+            return checkers.verify.names(cluster, group, node, NamedRange { volume, offset, length });
+        }
+        Event::VerifyEnded { sample_percent, totals } => {
+            return checkers.verify.ended(cluster, (group, node), sample_percent >= 100, totals);
+        }
+        _ => {}
+    }
+    Ok(())
 }

@@ -70,6 +70,10 @@ impl NextRead {
 }
 
 impl SyncPass {
+    pub fn name(&self) -> u64 {
+        self.name
+    }
+
     /// A probe that was sent, with all through `sent`, has no answer.
     pub fn awaits_answer(&self, sent: Seq) -> bool {
         self.probes.first_key_value().is_some_and(|(seq, _)| *seq <= sent)

@@ -12,7 +12,7 @@ use crate::formats::wire::{GroupHello, SyncBegin};
 use crate::ids::{CommandId, Generation, Incarnation, Position, Seq, VolumeId};
 use crate::injected_fault::{Fault, injected};
 use crate::records::record::{AfterSuper, SuperWriter};
-use crate::state::Mode;
+use crate::state::{CopyDoubts, Mode};
 use crate::time::Wall;
 
 /// What it says now, in memory.
@@ -62,6 +62,11 @@ impl SuperWriter {
         identity.handed_over = false;
         identity.continued = continued;
         (sb.given_up, sb.alone, sb.compare, sb.held_in_logging) = (Seq::NONE, true, false, false);
+    }
+
+    /// What speaks against the copy is this from here on; whether it was something else.
+    pub fn doubts(&mut self, doubts: CopyDoubts) -> bool {
+        core::mem::replace(&mut self.current.doubts, doubts) != doubts
     }
 
     // ---- a primary's -------------------------------------------------------------------------------------------------

@@ -35,11 +35,11 @@ impl OrderedReplica {
                 return Ok(());
             }
             (Err(_), _) if injected(Fault::MemberDropsAlone) => {}
-            // What cannot be read here is not known to be equal: it is sent, and written over.
-            (Err(_), RecordContent::Probe(_)) => self.answer_probe(common, cx, seq, false),
+            // What cannot be read here is not known to be equal: in a sync it is sent, and written over.
+            (Err(_), RecordContent::Probe(_)) => self.answer_probe(common, cx, seq, flags::UNREADABLE),
             (Err(_), _) => return Err(Broken::VolumeApply),
             (Ok(IoDone::Hash(ours)), RecordContent::Probe(theirs)) => {
-                self.answer_probe(common, cx, seq, ours == *theirs)
+                self.answer_probe(common, cx, seq, if ours == *theirs { flags::EQUAL } else { 0 })
             }
             (Ok(_), _) => self.cycle.wrote(record.volume, record.length),
         }
@@ -112,11 +112,10 @@ impl OrderedReplica {
         self.pump_saves(common, cx);
     }
 
-    fn answer_probe(&self, common: &mut GroupCommon, cx: &mut Cx, seq: Seq, equal: bool) {
+    fn answer_probe(&self, common: &mut GroupCommon, cx: &mut Cx, seq: Seq, flags: u16) {
         if let Some(link) = cx.peer.link.filter(|_| self.streaming) {
             let mut header = FrameHeader::new(FrameKind::ProbeResult, cx.peer.session, common.id());
-            header.seq = seq;
-            header.flags = if equal { flags::EQUAL } else { 0 };
+            (header.seq, header.flags) = (seq, flags);
             cx.send(link, header, SendPayload::None);
         }
     }

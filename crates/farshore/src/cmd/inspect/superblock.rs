@@ -67,6 +67,7 @@ fn facts(found: &Superblock) -> Value {
         "inconsistent": id.inconsistent, "handed_over": id.handed_over, "clean": found.clean,
         "compare": found.compare, "held_in_logging": found.held_in_logging, "rolling_back": found.rolling_back,
         "changed_outside": found.changed_outside, "given_up": (found.given_up.0 != 0).then_some(found.given_up.0),
+        "assumed_equal": found.doubts.assumed_equal, "differs": found.doubts.differs,
         "alone": found.alone, "boot": format!("{:032x}", found.boot),
         "unverified_run": (found.unverified_run.0 != 0).then_some(found.unverified_run.0),
         "journal_head": { "offset": found.journal.offset, "ordinal": found.journal.ordinal },
@@ -127,6 +128,10 @@ fn describe(report: &mut InspectReport, found: &Superblock) {
         "yes: a volume was written while farshore was stopped; what stands here goes to the peer when 'sync' is typed";
     report.line("changed outside", yes_no(found.changed_outside, changed));
     report.line("alone", yes_no(found.alone, "yes: the peer does not know this generation yet"));
+    let assumed = "yes: an operator declared both copies equal, and no whole verify has ended since";
+    report.line("assumed equal", yes_no(found.doubts.assumed_equal, assumed));
+    let differs = "yes: a verify found blocks that differ, and they are not known to be repaired";
+    report.line("differs", yes_no(found.doubts.differs, differs));
     report.line("machine's boot", format!("{:032x}", found.boot));
     if found.unverified_run.0 != 0 {
         let (run, [last, before]) = (found.unverified_run.0, found.unverified_generations);

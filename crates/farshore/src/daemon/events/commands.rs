@@ -62,6 +62,9 @@ impl CommandText {
                 ("switchover", Some(&order.group), switchover_words(order))
             }
             ApiRequest::DropMark { group, name } => ("mark drop", Some(group), name.clone()),
+            ApiRequest::Verify { group, .. } => ("verify", Some(group), verify_words(request)),
+            ApiRequest::VerifyStop { group } => ("verify", Some(group), "--stop".to_owned()),
+            ApiRequest::AssumeEqual { group } => ("assume-equal", Some(group), String::new()),
             // Whoever carries it tells of the order in it. A switchover is told of by the node that hands over.
             ApiRequest::On { .. }
             | ApiRequest::Switchover(_)
@@ -126,6 +129,15 @@ pub(in crate::daemon) fn switchover_words(order: &SwitchoverOrder) -> String {
     let clients = order.close_clients.then(|| "--close-clients".to_owned());
     let hooks = order.skip_hooks.then(|| SKIP_HOOKS.to_owned());
     to.into_iter().chain(timeout).chain(clients).chain(hooks).collect::<Vec<_>>().join(" ")
+}
+
+/// Options of a verify as they are typed.
+pub(in crate::daemon) fn verify_words(request: &ApiRequest) -> String {
+    let ApiRequest::Verify { repair, sample_percent, rate_bytes_per_s, .. } = request else { return String::new() };
+    let repair = repair.then(|| "--repair".to_owned());
+    let sample = sample_percent.map(|percent| format!("--sample {percent}"));
+    let rate = rate_bytes_per_s.map(|rate| format!("--rate {}", units::exact::rate_text(rate.saturating_mul(8))));
+    repair.into_iter().chain(sample).chain(rate).collect::<Vec<_>>().join(" ")
 }
 
 /// What came of a command.

@@ -24,6 +24,8 @@ pub(in crate::daemon) struct NoticeReader {
     config: Arc<Config>,
     node: NodeName,
     syncs: BTreeMap<GroupId, Instant>,
+    /// When each began, and how many of its differences were told.
+    verifies: BTreeMap<GroupId, Instant>,
     held_up: BTreeMap<GroupId, Instant>,
     failed_writes: BTreeMap<(GroupId, VolumeId), Instant>,
     links: BTreeMap<NodeId, LinkTimes>,
@@ -43,7 +45,8 @@ struct LinkTimes {
 impl NoticeReader {
     pub fn new(config: Arc<Config>, node: NodeName) -> NoticeReader {
         let (syncs, held_up, failed_writes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        NoticeReader { config, node, syncs, held_up, failed_writes, links: BTreeMap::new() }
+        let (verifies, links) = (BTreeMap::new(), BTreeMap::new());
+        NoticeReader { config, node, syncs, verifies, held_up, failed_writes, links }
     }
 
     /// None, one, or two where a change of state ends a sync as well.
@@ -150,6 +153,24 @@ impl NoticeReader {
                 let lasted = lasted(self.syncs.remove(&id));
                 new(EventKind::SyncEnded).with("sent_bytes", *sent_bytes).with_ms("duration_ms", lasted)
             }
+            Event::VerifyBegan { sample_percent, repair } => {
+                self.verifies.insert(id, at);
+                new(EventKind::VerifyBegan).with("sample_percent", u64::from(*sample_percent)).with("repair", *repair)
+            }
+            Event::VerifyDiffers { volume, offset, length, unreadable } => {
+                let name =
+                    group.volumes.get(usize::from(volume.0)).map(|named| format!("{}/{}", group.name, named.name));
+                let event = new(EventKind::VerifyDiffers).with_known("volume", name).with("offset_bytes", *offset);
+                event.with("bytes", *length).with("unreadable", *unreadable)
+            }
+            Event::VerifyEnded { sample_percent, totals } => {
+                let lasted = lasted(self.verifies.remove(&id));
+                let event = new(EventKind::VerifyEnded).with("sample_percent", u64::from(*sample_percent));
+                let event =
+                    event.with("compared_bytes", totals.compared_bytes).with("unread_bytes", totals.unread_bytes);
+                let event = event.with("differing_bytes", totals.differing_bytes);
+                event.with("repaired_bytes", totals.repaired_bytes).with_ms("duration_ms", lasted)
+            }
             Event::WritersHeldUp { acts_in } => {
                 self.held_up.entry(id).or_insert(at);
                 new(EventKind::WritersHeldUp).with_ms("acts_in_ms", *acts_in)
@@ -227,6 +248,9 @@ fn of_group(group: &ConfiguredGroup, event: &Event, new: &dyn Fn(EventKind) -> N
         // These begin or end something, or change the state, and were told there; of single writes nothing is told.
         Event::SyncBegan { .. }
         | Event::SyncEnded { .. }
+        | Event::VerifyBegan { .. }
+        | Event::VerifyDiffers { .. }
+        | Event::VerifyEnded { .. }
         | Event::WritersHeldUp { .. }
         | Event::WritersGoOn
         | Event::LocalWriteFailed { .. }

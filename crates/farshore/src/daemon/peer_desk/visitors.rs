@@ -48,6 +48,9 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::Reset { group }
         | ApiRequest::Switchover(SwitchoverOrder { group, .. })
         | ApiRequest::TakeOver { group, .. }
+        | ApiRequest::Verify { group, .. }
+        | ApiRequest::VerifyStop { group }
+        | ApiRequest::AssumeEqual { group }
         | ApiRequest::DropMark { group, .. } => Carried::Order(group),
         ApiRequest::SetLink { .. } => Carried::Never("link set"),
         ApiRequest::Record { .. } => Carried::Never("record"),

@@ -1,0 +1,97 @@
+//! A verify as text.
+
+use units::exact::{show_rate, show_seconds, show_size};
+
+use crate::api::{DifferenceView, VerifiedView, VerifyView};
+
+/// `45 %, 1.2 GiB of 3 GiB, 93.4 Mbit/s, 2 min 3 s left, nothing differs so far`.
+pub fn running(run: &VerifyView) -> String {
+    let percent = if run.total_bytes == 0 { 99.0 } else { run.done_bytes as f64 / run.total_bytes as f64 * 100.0 };
+    let rate = if run.since_s > 0.0 { run.done_bytes as f64 / run.since_s } else { 0.0 };
+    let left_bytes = run.total_bytes.saturating_sub(run.done_bytes);
+    let left = match (run.waits, rate >= 1.0) {
+        (true, _) => "waits until the peer is in step".to_owned(),
+        (false, true) => format!("{} left", show_seconds(left_bytes as f64 / rate)),
+        (false, false) => "standing still".to_owned(),
+    };
+    let found = match run.differing_bytes {
+        0 => "nothing differs so far".to_owned(),
+        bytes => format!("{} differ", show_size(bytes)),
+    };
+    let sample = if run.sample_percent < 100 { format!("sample of {} %, ", run.sample_percent) } else { String::new() };
+    format!(
+        "{sample}{:.0} %, {} of {}, {}, {left}, {found}",
+        // Never 100 before the end.
+        percent.min(99.0).floor(),
+        show_size(run.done_bytes),
+        show_size(run.total_bytes),
+        show_rate(rate),
+    )
+}
+
+/// What came of one.
+pub fn ended(ended: &VerifiedView) -> String {
+    let compared = show_size(ended.compared_bytes);
+    let mut text = match &ended.given_up {
+        Some(why) => format!("not to its end ({why}); {compared} compared"),
+        None => format!("at {}: {compared} compared", ended.time.as_deref().unwrap_or("an unknown time")),
+    };
+    if ended.sample_percent < 100 {
+        text += &format!(", a sample of {} %, and no proof of the rest", ended.sample_percent);
+    }
+    text += &match (ended.differing_bytes, ended.repaired_bytes) {
+        (0, _) => "; nothing differs".to_owned(),
+        (differing, 0) => format!("; {} differ", show_size(differing)),
+        (differing, repaired) => format!("; {} differed, {} repaired", show_size(differing), show_size(repaired)),
+    };
+    if ended.unread_bytes > 0 {
+        text += &format!("; {} could not be read here and were not compared", show_size(ended.unread_bytes));
+    }
+    let named: Vec<String> = ended.differences.iter().take(3).map(place).collect();
+    if !named.is_empty() {
+        let more = if ended.differences.len() > named.len() { ", and more" } else { "" };
+        text += &format!(" ({}{more})", named.join(", "));
+    }
+    text
+}
+
+fn place(found: &DifferenceView) -> String {
+    let unreadable = if found.unreadable { ", unreadable there" } else { "" };
+    format!("{} at byte {}{unreadable}", found.volume, found.offset_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verify_says_how_far_it_is_and_what_it_found() {
+        let run = VerifyView {
+            sample_percent: 100,
+            since_s: 10.0,
+            done_bytes: 1 << 20,
+            total_bytes: 4 << 20,
+            ..VerifyView::default()
+        };
+        let text = running(&run);
+        assert!(text.starts_with("25 %, 1 MiB of 4 MiB, "), "{text}");
+        assert!(text.ends_with(" left, nothing differs so far"), "{text}");
+        let waits = running(&VerifyView { waits: true, sample_percent: 5, differing_bytes: 4096, ..run });
+        assert!(waits.starts_with("sample of 5 %, "), "{waits}");
+        assert!(waits.ends_with("waits until the peer is in step, 4 KiB differ"), "{waits}");
+        let found = DifferenceView { volume: "data".into(), offset_bytes: 65536, bytes: 32768, unreadable: false };
+        let over = VerifiedView {
+            sample_percent: 5,
+            compared_bytes: 1 << 20,
+            differing_bytes: 32768,
+            differences: vec![found],
+            ..VerifiedView::default()
+        };
+        assert_eq!(
+            ended(&over),
+            "at an unknown time: 1 MiB compared, a sample of 5 %, and no proof of the rest; 32 KiB differ (data at byte 65536)"
+        );
+        let stopped = ended(&VerifiedView { given_up: Some("stopped by the operator".into()), ..over });
+        assert!(stopped.starts_with("not to its end (stopped by the operator); 1 MiB compared"), "{stopped}");
+    }
+}

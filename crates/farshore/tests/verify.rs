@@ -1,0 +1,82 @@
+//! A verify of real pairs: what rotted under the copy is named on both nodes and repaired; two copies are declared equal.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::common::damage::rot;
+use crate::common::{GROUP, Pair, PairPlan, Side};
+
+const PLAN: PairPlan = PairPlan { volumes: &["data"], volume_bytes: 4 << 20, ..PairPlan::DEFAULT };
+
+// proves: P3
+#[test]
+fn what_rotted_on_the_copy_is_named_and_repaired() {
+    let mut pair = Pair::replicating(&PLAN);
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    let (code, said) = pair.output_of(Side::Near, &["verify", GROUP, "--wait"]);
+    assert!(code == 0 && said.contains("nothing differs"), "{said}");
+    rot(&pair.device(Side::Far, "data"), 100_000);
+    // Typed at the copy it is carried to the primary.
+    let (code, said) = pair.output_of(Side::Far, &["verify", GROUP, "--wait"]);
+    assert!(code == 1 && said.contains("32 KiB differ (data at byte 98304)"), "{said}");
+    for node in Side::BOTH {
+        pair.until("both nodes know it", |pair| pair.status(node)["differs"] == true);
+    }
+    let found = pair.status(Side::Near)["verified"].clone();
+    assert_eq!((&found["differing_bytes"], &found["repaired_bytes"]), (&json!(32768), &json!(0)), "{found}");
+    let (code, said) = pair.output_of(Side::Near, &["events", GROUP, "--local"]);
+    assert!(code < 2 && said.contains("verify-differs"), "{said}");
+    let (code, said) = pair.output_of(Side::Near, &["verify", GROUP, "--repair", "--wait"]);
+    assert!(code == 0 && said.contains("32 KiB repaired"), "{said}");
+    for node in Side::BOTH {
+        pair.until("it is repaired", |pair| pair.status(node)["differs"] == false);
+    }
+    pair.stop_both();
+    pair.assert_equal(&["data"]);
+}
+
+#[test]
+fn a_verify_is_ended_by_order_and_its_options_are_checked() {
+    let pair = Pair::replicating(&PLAN);
+    for (words, code, part) in [
+        (&["verify", GROUP, "--stop"][..], 0, "no verify is under way"),
+        (&["verify", GROUP, "--rate", "8kbit/s"][..], 0, "the verify began"),
+        (&["verify", GROUP, "--rate", "8kbit/s"][..], 0, "under way already"),
+        (&["verify", GROUP, "--rate", "16kbit/s"][..], 0, "at the new rate"),
+        (&["verify", GROUP, "--repair"][..], 2, "of another kind is under way"),
+        (&["verify", GROUP, "--stop"][..], 0, "the verify is stopped"),
+        (&["verify", GROUP, "--sample", "0"][..], 3, "--sample"),
+        (&["verify", GROUP, "--rate", "16"][..], 3, "has no unit"),
+        (&["verify", GROUP, "--stop", "--repair"][..], 3, "cannot be used with"),
+        (&["assume-equal", GROUP][..], 2, "follows this node's history"),
+    ] {
+        let (ended, said) = pair.output_of(Side::Near, words);
+        assert!(ended == code && said.contains(part), "{words:?}: {ended}: {said}");
+    }
+}
+
+/// Somebody has copied the volume by hand.
+#[test]
+fn two_equal_copies_are_declared_so_and_verified() {
+    let mut pair = Pair::new(&PLAN);
+    fs::write(pair.device(Side::Near, "data"), vec![7; 4 << 20]).expect("written");
+    fs::write(pair.device(Side::Far, "data"), vec![7; 4 << 20]).expect("written");
+    pair.done(Side::Near, &["accept-device", GROUP, "data", "--content-is-good"]);
+    Side::BOTH.into_iter().for_each(|node| pair.serve(node));
+    pair.until("both nodes have met", |pair| {
+        pair.status(Side::Near)["reason"].as_str().is_some_and(|reason| reason.contains("never been synced"))
+    });
+    pair.done(Side::Near, &["assume-equal", GROUP]);
+    pair.wait_for(Side::Near, "replicating");
+    for node in Side::BOTH {
+        pair.until("both nodes show it", |pair| pair.status(node)["assumed_equal"] == true);
+    }
+    pair.done(Side::Near, &["verify", GROUP, "--wait"]);
+    for node in Side::BOTH {
+        pair.until("it is verified", |pair| pair.status(node)["assumed_equal"] == false);
+    }
+    pair.stop_both();
+    pair.assert_equal(&["data"]);
+}
