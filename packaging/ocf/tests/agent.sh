@@ -11,7 +11,8 @@ failed=0
 stub() { cat > "$T/bin/$1"; chmod 755 "$T/bin/$1"; }
 stub farshore <<'END'
 #!/bin/sh
-# NAME.then: the status after the command; NAME.peer: the peer's. NAME.code: its exit code. NAME.says: its words, once.
+# NAME.then: the status after the command; NAME.peer: the peer's. NAME.code: its exit code, NAME.again: that of the next. NAME.says: its
+# words, once.
 verb=$1
 case "$*" in *--force*) verb=force ;; esac
 case $verb in
@@ -26,7 +27,9 @@ if [ -e "$T/$verb.says" ]; then cat "$T/$verb.says"; rm "$T/$verb.says"; exit 2;
 if [ -e "$T/$verb.then" ]; then cp "$T/$verb.then" "$T/status"; fi
 if [ -e "$T/$verb.peer" ]; then mv "$T/$verb.peer" "$T/peer"; fi
 echo "$verb was answered"
-exit "$(cat "$T/$verb.code" 2>/dev/null || echo 0)"
+code=$(cat "$T/$verb.code" 2>/dev/null || echo 0)
+if [ -e "$T/$verb.again" ]; then mv "$T/$verb.again" "$T/$verb.code"; fi
+exit "$code"
 END
 # Properties and attributes are files, those of another node than this one NAME@NODE. NAME.fails: no answer. NAME.read-only: no change.
 stub crm_attribute <<'END'
@@ -510,6 +513,10 @@ primary; act monitor 8; keeps 3.cafe/t1
 begin "a demotion that is answered well and did not happen"
 primary; last_was alpha; act start 0; act demote 1; says "is not demoted"; ordered "demote "
 
+begin "a command of the configuration that fails after a demotion marks no copy that has everything"
+primary; last_was alpha; act start 0; echo 1 > "$T/demote.code"; echo 0 > "$T/demote.again"; then_daemon demote farshore_in_step=no
+act demote 0; gone behind-beta; ordered "demote demote "
+
 begin "a demotion that runs is no closed export"
 primary; last_was alpha; act start 0; : > "$T/demote.hangs"; act demote 1; says "not answered in time"; keeps 3.cafe/t1:demoted
 rm "$T/demote.hangs"; primary farshore_condition=ending; act monitor 8; keeps 3.cafe/t1:demoted
@@ -530,7 +537,7 @@ done
 
 begin "and where the mark cannot be set, the next action tries again"
 primary; last_was alpha; act start 0; echo 1 > "$T/demote.code"; then_daemon demote farshore_in_step=no
-: > "$T/attrd--update.fails"; act demote 1; act stop 1; rm "$T/attrd--update.fails"; act stop 0; there behind-beta; ordered "demote "
+: > "$T/attrd--update.fails"; act demote 1; act stop 1; rm "$T/attrd--update.fails"; act stop 0; there behind-beta; ordered "demote demote "
 
 begin "what an operator demoted is not marked by a monitor"
 primary; last_was alpha; act start 0; daemon farshore_in_step=no; act monitor 0; gone behind-beta; act stop 0; gone behind-beta
@@ -575,7 +582,7 @@ closed; last_was alpha; echo farshore_answered=no-daemon > "$T/sleep.then"; act 
 
 begin "a primary that served nobody is demoted beside a peer that cannot be marked"
 closed; last_was alpha; : > "$T/attrd--update.fails"; echo 1 > "$T/demote.code"; then_daemon demote farshore_in_step=no
-act demote 0; ordered "demote "
+act demote 0; ordered "demote demote "
 primary farshore_in_step=no farshore_state=logging; act demote 1
 
 # What is known of the copies
