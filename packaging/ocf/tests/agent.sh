@@ -522,6 +522,15 @@ primary; last_was alpha; act start 0; : > "$T/demote.hangs"; act demote 1; says 
 rm "$T/demote.hangs"; primary farshore_condition=ending; act monitor 8; keeps 3.cafe/t1:demoted
 then_daemon demote farshore_in_step=no; act stop 0; keeps 3.cafe/t1:demoted; there behind-beta
 
+begin "and one of a closed export leaves the operator his answer"
+closed; last_was alpha; act start 0; : > "$T/demote.hangs"; act demote 1; keeps 3.cafe/t1:undecided
+rm "$T/demote.hangs"; primary farshore_condition=ending farshore_in_step=no; then_daemon demote farshore_in_step=no
+act stop 0; keeps 3.cafe/t1:undecided
+
+begin "a monitor beside a demotion marks nobody"
+primary; last_was alpha; act start 0; primary farshore_condition=ending farshore_in_step=no farshore_state=logging
+act monitor 8; gone behind-beta
+
 for next in stop demote notify; do
     begin "one that ends when no action waits for it marks the other copy: $next"
     primary; last_was alpha; act start 0; : > "$T/demote.hangs"; act demote 1; gone behind-beta
