@@ -20,8 +20,8 @@ keyed! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct RoleHooks, takes(Takes::Restart) {
         "hooks.before_promote" => before_promote: Vec<String> = command();
-            choice "[\"/usr/local/sbin/fence\", \"off\"]", "run before a promotion here; if it fails nobody is promoted",
-            "a program by its whole path, and its arguments, run on this node before [a promotion here](operate/fail-over.md#commands-around-a-change-of-role), such as a fence that turns the other node off. If it cannot be started, ends with another code than 0, or takes too long, the promotion is refused";
+            choice "[\"/usr/local/sbin/fence\", \"off\"]", "before a promotion; a fence only if FARSHORE_FORCED is yes",
+            "a program by its whole path, and its arguments, run on this node before [a promotion here](operate/fail-over.md#commands-around-a-change-of-role), such as a fence that turns the other node off. A fence runs only where `FARSHORE_FORCED` is `yes`: without force the promotion needs the link to the other node. If it cannot be started, ends with another code than 0, or takes too long, the promotion is refused";
         "hooks.before_demote" => before_demote: Vec<String> = command();
             choice "[\"/usr/local/sbin/leaves\"]", "run before a demotion here; if it fails nobody is demoted",
             "the same before a demotion of this node";
