@@ -131,11 +131,11 @@ pub const API_IO_TIMEOUT: Duration = Duration::from_secs(10);
 pub const API_ANSWER_TIMEOUT: Duration = Duration::from_secs(100);
 /// The same for who only wants to look.
 pub const API_LOOK_TIMEOUT: Duration = Duration::from_secs(8);
-/// Requests under way at once, those included whose clients were told so.
+/// Orders under way at once, those included whose clients were told so; and as many requests that only look besides.
 pub const API_REQUESTS_MAX: usize = 128;
 /// Entries of the table of NBD clients: as many as there are groups, and no more than is read at each handshake.
 pub const TLS_CLIENTS_MAX: usize = 4096;
-/// Clients served at once; more wait in the listen queue. Operators and scripts, not a crowd.
+/// Clients served at once, but for those whose request is being answered; more wait in the listen queue. Operators and scripts, not a crowd.
 pub const API_CLIENTS_MAX: usize = 32;
 /// A peer's daemon has this time to say how it is, connection and proof included, when a command looks there.
 pub const PEER_LOOK_TIMEOUT: Duration = Duration::from_secs(5);

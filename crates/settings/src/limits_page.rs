@@ -270,8 +270,8 @@ fn links() -> Vec<Limit> {
 /// Of commands, and of one daemon's questions to another.
 fn questions() -> Vec<Limit> {
     limits! {
-        ours::API_CLIENTS_MAX => "clients of the control socket that are served at once", "more wait";
-        ours::API_REQUESTS_MAX => "requests under way", "";
+        ours::API_CLIENTS_MAX => "clients of the control socket that are served at once", "those whose request is being answered do not count; more wait";
+        ours::API_REQUESTS_MAX => "orders under way", "as many requests that only look besides";
         ours::API_REQUEST_BYTES_MAX => "a request", "";
         ours::API_REPLY_BYTES_MAX => "a reply", "";
         ours::API_IO_TIMEOUT => "for a request's line to arrive, and again for taking the reply", "";

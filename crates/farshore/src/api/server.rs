@@ -15,7 +15,7 @@ use settings::limits::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::refusals::DeskRefusal;
@@ -118,13 +118,14 @@ where
             return;
         };
         while clients.try_join_next().is_some() {}
+        // Those that wait for an answer, orders and looks, and those in the room.
+        if clients.len() >= API_CLIENTS_MAX + 2 * API_REQUESTS_MAX {
+            clients.join_next().await;
+        }
         match listener.accept().await {
             Ok((stream, _)) => {
-                let handler = handler.clone();
-                clients.spawn_local(async move {
-                    converse(stream, &handler).await;
-                    drop(permit);
-                });
+                let (handler, room) = (handler.clone(), room.clone());
+                clients.spawn_local(async move { converse(stream, &handler, permit, &room).await });
             }
             Err(error) => {
                 tracing::warn!(%error, "the control socket could not accept a client");
@@ -138,7 +139,9 @@ where
 pub(crate) struct Handler<H> {
     handler: H,
     patience: RequestPatience,
-    room: Arc<Semaphore>,
+    orders: Arc<Semaphore>,
+    /// Apart: what an order waits for, such as a command of the configuration, may look here.
+    looks: Arc<Semaphore>,
 }
 
 impl<H, F> Handler<H>
@@ -147,11 +150,13 @@ where
     F: Future<Output = Reply> + 'static,
 {
     pub fn new(handler: H, patience: RequestPatience) -> Handler<H> {
-        Handler { handler, patience, room: Arc::new(Semaphore::new(API_REQUESTS_MAX)) }
+        let room = || Arc::new(Semaphore::new(API_REQUESTS_MAX));
+        Handler { handler, patience, orders: room(), looks: room() }
     }
 
     pub async fn answer(&self, request: ApiRequest, asker: Asker) -> Reply {
-        let Ok(permit) = self.room.clone().try_acquire_owned() else {
+        let room = if request.is_look() { &self.looks } else { &self.orders };
+        let Ok(permit) = room.clone().try_acquire_owned() else {
             let message =
                 format!("{API_REQUESTS_MAX} requests are under way already, and none of them ends; look at the log");
             return Reply::failed(DeskRefusal::TooManyRequests, message);
@@ -187,14 +192,20 @@ fn goes_on(patience: Duration, operation: Option<&String>) -> Reply {
     Reply::failed(DeskRefusal::NotDoneYet, message)
 }
 
-/// One client, from its first line to its last.
-async fn converse<H, F>(mut stream: UnixStream, handler: &Handler<H>)
-where
+/// One client, from its first line to its last. Its place in the room is free while its request is waited for: a command that the request
+/// has run may ask here too.
+async fn converse<H, F>(
+    mut stream: UnixStream,
+    handler: &Handler<H>,
+    permit: OwnedSemaphorePermit,
+    room: &Arc<Semaphore>,
+) where
     H: Fn(ApiRequest, Asker) -> F,
     F: Future<Output = Reply> + 'static,
 {
     let asker = Asker::of(&stream);
     let mut pending = Vec::new();
+    let mut place = Some(permit);
     loop {
         let reply = match timeout(API_IO_TIMEOUT, read_line(&mut stream, &mut pending)).await {
             Err(_) | Ok(RequestLine::Gone) => return,
@@ -204,7 +215,13 @@ where
                 return;
             }
             Ok(RequestLine::Whole(line)) => match understood(&line) {
-                Ok(request) => handler.answer(request, asker.clone()).await,
+                Ok(request) => {
+                    drop(place.take());
+                    let reply = handler.answer(request, asker.clone()).await;
+                    // The semaphore is never closed.
+                    place = room.clone().acquire_owned().await.ok();
+                    reply
+                }
                 Err(refusal) => refusal,
             },
         };
@@ -371,6 +388,57 @@ mod tests {
         let_go.notify_one();
         while !done.load(std::sync::atomic::Ordering::SeqCst) {
             std::thread::yield_now();
+        }
+    }
+
+    /// Changes of role that waited for their commands held every place, and the commands' own looks were not answered.
+    #[test]
+    fn orders_that_wait_keep_nobody_from_a_look() {
+        use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+        let dir = tempfile::tempdir().expect("dir");
+        let socket = dir.path().join("control.sock");
+        let (path, (ready, wait)) = (socket.clone(), std::sync::mpsc::channel());
+        let (gate, begun) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (closed, count) = (gate.clone(), begun.clone());
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+            tokio::task::LocalSet::new().block_on(&runtime, async move {
+                let listener = bind(&path).expect("bind");
+                ready.send(()).expect("the test waits");
+                let handler = move |request: ApiRequest, _| {
+                    let (closed, count) = (closed.clone(), count.clone());
+                    async move {
+                        if !request.is_look() {
+                            count.fetch_add(1, SeqCst);
+                            closed.acquire().await.expect("it is never closed").forget();
+                        }
+                        Reply::ok("done")
+                    }
+                };
+                serve(listener, handler).await;
+            });
+        });
+        wait.recv().expect("started");
+        let order = serde_json::to_string(&ApiRequest::Logging { group: "db".to_owned() }).expect("a request") + "\n";
+        let mut waiting: Vec<Client> = (0..API_REQUESTS_MAX)
+            .map(|_| {
+                let mut client = Client::connect(&socket).expect("connect");
+                client.write_all(order.as_bytes()).expect("sent");
+                client
+            })
+            .collect();
+        while begun.load(SeqCst) < API_REQUESTS_MAX {
+            std::thread::yield_now();
+        }
+        let mut client = client::ControlClient::connect(&socket).expect("connect");
+        assert_eq!(client.ask(&ApiRequest::Counters).expect("heard"), Reply::ok("done"));
+        assert!(ask_raw(&socket, order.as_bytes()).contains("too-many-requests"), "orders have a bound");
+        gate.add_permits(API_REQUESTS_MAX);
+        for client in &mut waiting {
+            client.shutdown(std::net::Shutdown::Write).expect("no more is asked");
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).expect("an answer");
+            assert!(answer.contains("done"), "{answer}");
         }
     }
 
