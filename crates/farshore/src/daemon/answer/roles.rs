@@ -90,6 +90,11 @@ impl RoleHookCalls<'_> {
     }
 }
 
+fn starting(name: &str) -> Reply {
+    let message = format!("{name}: the group is starting; try again in a moment");
+    Reply::refused(RefusalCode::GroupStarting, message)
+}
+
 impl Desk {
     /// One change of role of a group at a time: a term might begin on a node that another promotion has just made primary, or none where a
     /// demotion ends meanwhile. Before the node becomes primary its term is another one: what was asked in an earlier one must not reach this
@@ -106,8 +111,7 @@ impl Desk {
         let now = self.status_of(id).await?;
         let Some(now) = now.filter(|now| !view::is_starting(now)) else {
             // Its role is not known yet.
-            let message = format!("{name}: the group is starting; try again in a moment");
-            return Ok(Reply::refused(RefusalCode::GroupStarting, message));
+            return Ok(starting(name));
         };
         let hooks = RoleHookCalls { desk: self, group, is_forced: force, runs };
         let mut unrecorded = None;
@@ -181,7 +185,12 @@ impl Desk {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
         };
-        let before = self.status_of(id).await?.filter(|status| status.role == Role::Primary);
+        let now = self.status_of(id).await?;
+        let Some(now) = now.filter(|now| !view::is_starting(now)) else {
+            // Its role is not known yet: a primary would be demoted without its commands and without a record of the begin.
+            return Ok(starting(name));
+        };
+        let before = Some(now).filter(|now| now.role == Role::Primary);
         let runs = RunHooks { skipped: skip_hooks, ..RunHooks::default() };
         let hooks = RoleHookCalls { desk: self, group, is_forced: close_clients, runs };
         let again = format!("demote {name}");
@@ -239,8 +248,7 @@ impl Desk {
             return Ok(Some(Reply::refused(RefusalCode::GroupFailed, message)));
         }
         if now.starting {
-            let message = format!("{name}: the group is starting; try again in a moment");
-            return Ok(Some(Reply::refused(RefusalCode::GroupStarting, message)));
+            return Ok(Some(starting(name)));
         }
         for look in 0..=attached::LOOKS {
             let clients = self.clients_of(name).await?;
