@@ -9,6 +9,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::RefusalCode;
@@ -102,8 +103,10 @@ impl RoleHookRun<'_> {
 async fn run(command: Vec<String>, limit: Duration, environment: Vec<(&'static str, String)>) -> Result<(), String> {
     let queue = Arc::new(BoundedQueue::new(1));
     let _ends = EndsWhenDropped(queue.clone());
+    let is_started = Arc::new(AtomicBool::new(false));
+    let started = is_started.clone();
     let run = move || {
-        let program = ProgramRun { command: &command, timeout: limit, environment, input: "" };
+        let program = ProgramRun { command: &command, timeout: limit, environment, input: "", is_started: &started };
         program::run(&program, |pause| queue.is_closed_within(pause))
     };
     match timeout(limit + KILL_PATIENCE, tokio::task::spawn_blocking(run)).await {
@@ -111,7 +114,10 @@ async fn run(command: Vec<String>, limit: Duration, environment: Vec<(&'static s
         Ok(Ok(Err(AttemptFailure::Failed(why)))) => Err(why),
         Ok(Ok(Err(AttemptFailure::Ending))) => Err("this daemon ends".to_owned()),
         Ok(Err(broken)) => Err(format!("it was not waited for: {broken}")),
-        Err(_) => Err(format!("it did not end within {}, was killed, and is not gone yet", duration_text(limit))),
+        Err(_) if is_started.load(Ordering::Relaxed) => {
+            Err(format!("it did not end within {}, was killed, and is not gone yet", duration_text(limit)))
+        }
+        Err(_) => Err(format!("it was not started within {}: a disk does not answer", duration_text(limit))),
     }
 }
 

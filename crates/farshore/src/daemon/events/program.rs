@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -32,6 +33,8 @@ pub(in crate::daemon) struct ProgramRun<'a> {
     pub environment: Vec<(&'static str, String)>,
     /// What it reads from its standard input; no more than a pipe holds.
     pub input: &'a str,
+    /// Becomes true once it runs: until then a disk may keep it from that.
+    pub is_started: &'a AtomicBool,
 }
 
 /// Tells a hook of an event once, by its command.
@@ -45,7 +48,13 @@ pub(super) fn of_event(
     queue: &BoundedQueue<EventRecord>,
 ) -> Result<(), AttemptFailure> {
     let environment = environment(hook, config_file, event);
-    let program = ProgramRun { command: &hook.command, timeout: hook.timeout, environment, input: &event.line() };
+    let program = ProgramRun {
+        command: &hook.command,
+        timeout: hook.timeout,
+        environment,
+        input: &event.line(),
+        is_started: &AtomicBool::new(false),
+    };
     run(&program, |pause| queue.is_closed_within(pause))
 }
 
@@ -53,19 +62,30 @@ pub(super) fn of_event(
 ///
 /// # Errors
 /// It may not be started as others could change it, or cannot be; it says no by its exit code, or takes too long: then its process group
-/// was killed. The same where it is not waited for.
+/// was killed. The same where it is not waited for. It is not started once its time is up: a disk may have taken that long to find it.
 pub(in crate::daemon) fn run(run: &ProgramRun, ends: impl Fn(Duration) -> bool) -> Result<(), AttemptFailure> {
+    let deadline = Instant::now() + run.timeout;
+    let limit = || duration_text(run.timeout);
     let program = run.command.first().map(String::as_str).unwrap_or_default();
     if let Some(why) = settings::wrong_program(Path::new(program)) {
         return Err(AttemptFailure::Failed(format!("it was not started: {why}")));
     }
+    if ends(Duration::ZERO) {
+        return Err(AttemptFailure::Ending);
+    }
+    if Instant::now() >= deadline {
+        return Err(AttemptFailure::Failed(format!(
+            "it could not be looked at within {}, and was not started",
+            limit()
+        )));
+    }
     let mut child =
         start(run).map_err(|error| AttemptFailure::Failed(format!("{program} cannot be started: {error}")))?;
+    run.is_started.store(true, Ordering::Relaxed);
     if let Some(mut input) = child.stdin.take() {
         // A pipe holds a whole event, so this does not wait. Whoever does not read it has its reasons.
         let _ = input.write_all(run.input.as_bytes());
     }
-    let deadline = Instant::now() + run.timeout;
     let mut pause = LOOK_FIRST;
     loop {
         match child.try_wait() {
@@ -77,8 +97,7 @@ pub(in crate::daemon) fn run(run: &ProgramRun, ends: impl Fn(Duration) -> bool) 
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             end(&mut child);
-            let limit = duration_text(run.timeout);
-            return Err(AttemptFailure::Failed(format!("it did not end within {limit} and was killed")));
+            return Err(AttemptFailure::Failed(format!("it did not end within {} and was killed", limit())));
         }
         if ends(pause.min(left)) {
             end(&mut child);
@@ -130,9 +149,10 @@ pub(in crate::daemon) fn absolute_text(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 
-/// Kills its whole group, and takes its end.
+/// Kills its whole group, and itself where it has left that, and takes its end.
 fn end(child: &mut Child) {
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    let _ = child.kill();
     let _ = child.wait();
 }
 
@@ -221,7 +241,21 @@ mod tests {
         let queue = BoundedQueue::new(1);
         queue.close();
         let started = Instant::now();
-        assert_eq!(attempt("sleep 1000", Duration::from_secs(500), &queue), Err(AttemptFailure::Ending));
+        let directory = tempfile::tempdir().expect("a directory");
+        let ran = directory.path().join("ran");
+        let script = format!("echo > {}; sleep 1000", ran.display());
+        assert_eq!(attempt(&script, Duration::from_secs(500), &queue), Err(AttemptFailure::Ending));
         assert!(started.elapsed() < Duration::from_secs(30));
+        assert!(!ran.exists(), "nobody waits for it any more");
+    }
+
+    /// A disk that hung over its path let it start when whoever asked had long gone: a fence, of a node that was primary by then.
+    #[test]
+    fn a_command_whose_time_is_up_is_not_started() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let ran = directory.path().join("ran");
+        let late = attempt(&format!("echo > {}", ran.display()), Duration::ZERO, &BoundedQueue::new(1));
+        assert!(matches!(&late, Err(AttemptFailure::Failed(why)) if why.ends_with("and was not started")), "{late:?}");
+        assert!(!ran.exists());
     }
 }
