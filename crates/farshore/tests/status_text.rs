@@ -254,7 +254,13 @@ fn the_first_line_says_which_way_the_group_replicates() {
 fn a_demotion_that_is_not_on_record_is_an_ending() {
     let mut db = group("db");
     (db.role, db.state, db.protection) = (Role::Secondary, GroupState::Logging, Protection::None);
+    (db.handed_over, db.promotable) = (Some(true), Some(RecoveryPoint { sequence: 17, time: None }));
     db.is_demoted_now();
+    assert_eq!(
+        (db.handed_over, &db.promotable, &db.journal),
+        (Some(false), &None, &None),
+        "a crash makes it a primary"
+    );
     let page = show::status(&status(vec![db]), &Paint::plain());
     assert!(page.contains("\ndb  alpha -?- beta  primary (ending), mode async, logging\n"), "{page}");
     assert!(page.contains("this node is being demoted; until that is on record here"), "{page}");

@@ -144,6 +144,8 @@ impl GroupView {
         if self.demoting && self.role == Role::Secondary {
             self.role = Role::Primary;
             self.has_no_direction();
+            // Of a secondary: after a crash it would not be one.
+            (self.handed_over, self.promotable, self.journal) = (Some(false), None, None);
         }
     }
 }
