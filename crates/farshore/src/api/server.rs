@@ -186,7 +186,8 @@ where
 fn goes_on(patience: Duration, operation: Option<&String>) -> Reply {
     let wait = operation.map(|id| format!("; 'farshore wait {id}' waits for its end")).unwrap_or_default();
     let message = format!(
-        "this is not done after {patience:?}, and goes on in the daemon: a disk or the data thread does not answer; look at the log and at \
+        "this is not done after {patience:?}, and goes on in the daemon: a disk or the data thread does not answer, or a command of the \
+         configuration still runs; look at the log and at \
          'farshore status'{wait}"
     );
     Reply::failed(DeskRefusal::NotDoneYet, message)

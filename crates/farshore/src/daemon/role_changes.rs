@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use engine::RefusalCode;
+use settings::RoleHook;
 
 use crate::api::Reply;
 use crate::api::refusals::DeskRefusal;
@@ -22,10 +23,13 @@ pub(super) enum RoleChange {
 #[derive(Default)]
 pub(super) struct RoleChanges(RefCell<BTreeMap<String, BegunChange>>);
 
+#[derive(Clone, Copy)]
 struct BegunChange {
     what: RoleChange,
     /// The role that the data path tells may not be on record yet.
     is_shown: bool,
+    /// The command of the configuration that runs for it now.
+    runs: Option<RoleHook>,
 }
 
 /// One that is under way, as long as this is kept.
@@ -42,10 +46,10 @@ impl RoleChanges {
     /// The answer to whoever asked at this `node`.
     pub fn begin(&self, group: &str, change: RoleChange, node: &str) -> Result<RoleChangeUnderWay<'_>, Reply> {
         let mut changes = self.0.borrow_mut();
-        let Some(before) = changes.get(group).map(|before| before.what) else {
+        let Some(BegunChange { what: before, runs, .. }) = changes.get(group).copied() else {
             // A demotion of a secondary changes nothing.
             let is_shown = change != RoleChange::Demotion;
-            changes.insert(group.to_owned(), BegunChange { what: change, is_shown });
+            changes.insert(group.to_owned(), BegunChange { what: change, is_shown, runs: None });
             return Ok(RoleChangeUnderWay { changes: self, group: group.to_owned() });
         };
         let word = match before {
@@ -53,9 +57,20 @@ impl RoleChanges {
             RoleChange::Demotion => "demotion",
             RoleChange::Switchover => "switchover",
         };
-        let message = format!(
-            "{group}: a {word} is under way already, and goes on; what it waits for: 'farshore status {group}' and the log of node {node}"
-        );
+        let message = match runs {
+            Some(which @ (RoleHook::AfterPromote | RoleHook::AfterDemote)) => format!(
+                "{group}: a {word} is done, and its command {} still runs; type this again when that has ended: the log of node {node}",
+                which.as_str()
+            ),
+            Some(which) => format!(
+                "{group}: a {word} is under way already, and its command {} runs; what it says is in the log of node {node}",
+                which.as_str()
+            ),
+            None => format!(
+                "{group}: a {word} is under way already, and goes on; what it waits for: 'farshore status {group}' and the log of node \
+                 {node}"
+            ),
+        };
         Err(match (before, change) {
             (RoleChange::Promotion, RoleChange::Promotion) => Reply::refused(DeskRefusal::PromotionUnderWay, message),
             _ => Reply::refused(RefusalCode::RoleChanging, message),
@@ -78,6 +93,13 @@ impl RoleChangeUnderWay<'_> {
     pub fn is_shown(&self, is_shown: bool) {
         if let Some(change) = self.changes.0.borrow_mut().get_mut(&self.group) {
             change.is_shown = is_shown;
+        }
+    }
+
+    /// A command of the configuration runs for it, or none any more.
+    pub fn runs(&self, which: Option<RoleHook>) {
+        if let Some(change) = self.changes.0.borrow_mut().get_mut(&self.group) {
+            change.runs = which;
         }
     }
 }
@@ -112,6 +134,23 @@ mod tests {
             assert!(changes.shown().is_empty(), "it has ended");
             assert_eq!(code("db", first), "begun", "it has ended");
         }
+    }
+
+    /// Of a change that was done it was said that it goes on, for as long as a program ran.
+    #[test]
+    fn whoever_comes_second_hears_of_the_command_that_runs() {
+        let changes = RoleChanges::default();
+        let promotion = changes.begin("db", RoleChange::Promotion, "alpha").expect("nothing is under way");
+        let heard = || match changes.begin("db", RoleChange::Demotion, "alpha") {
+            Err(Reply::Error { message, .. }) => message,
+            _ => panic!("one at a time"),
+        };
+        promotion.runs(Some(RoleHook::BeforePromote));
+        assert!(heard().contains("is under way already, and its command before_promote runs"), "{}", heard());
+        promotion.runs(None);
+        assert!(heard().contains("is under way already, and goes on"), "{}", heard());
+        promotion.runs(Some(RoleHook::AfterPromote));
+        assert!(heard().contains("a promotion is done, and its command after_promote still runs"), "{}", heard());
     }
 
     /// While the state disk hung over the superblock a group was shown as a copy that was still the primary on record.

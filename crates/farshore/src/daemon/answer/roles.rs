@@ -13,7 +13,7 @@ use super::Desk;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, NodeView, Reply};
 use crate::daemon::demotions::RecordTurn;
-use crate::daemon::role_changes::RoleChange;
+use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
 use crate::daemon::role_hooks::{self, Candidate, RoleHookRun};
 use crate::daemon::{attached, view};
 
@@ -29,6 +29,7 @@ pub(super) struct RunHooks {
 /// The commands around one change of role.
 pub(super) struct RoleHookCalls<'a> {
     pub desk: &'a Desk,
+    pub change: &'a RoleChangeUnderWay<'a>,
     pub group: &'a ConfiguredGroup,
     pub is_forced: bool,
     pub runs: RunHooks,
@@ -86,7 +87,10 @@ impl RoleHookCalls<'_> {
             text,
             events: desk.events.sender(),
         };
-        run.run().await
+        self.change.runs(Some(which));
+        let ended = run.run().await;
+        self.change.runs(None);
+        ended
     }
 }
 
@@ -113,7 +117,7 @@ impl Desk {
             // Its role is not known yet.
             return Ok(starting(name));
         };
-        let hooks = RoleHookCalls { desk: self, group, is_forced: force, runs };
+        let hooks = RoleHookCalls { desk: self, change: &alone, group, is_forced: force, runs };
         let mut unrecorded = None;
         if now.role == Role::Secondary {
             if hooks.has(RoleHook::BeforePromote)
@@ -192,7 +196,7 @@ impl Desk {
         };
         let before = Some(now).filter(|now| now.role == Role::Primary);
         let runs = RunHooks { skipped: skip_hooks, ..RunHooks::default() };
-        let hooks = RoleHookCalls { desk: self, group, is_forced: close_clients, runs };
+        let hooks = RoleHookCalls { desk: self, change: &alone, group, is_forced: close_clients, runs };
         let again = format!("demote {name}");
         if let Some(now) = &before
             && hooks.has(RoleHook::BeforeDemote)

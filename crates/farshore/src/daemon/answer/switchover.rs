@@ -20,7 +20,7 @@ use crate::api::refusals::DeskRefusal;
 use crate::api::server::Asker;
 use crate::api::{ApiRequest, Reply, SwitchoverOrder};
 use crate::daemon::attached;
-use crate::daemon::role_changes::RoleChange;
+use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
 
 /// The peer is about to hand over, and this node is ready for that.
 #[derive(Debug)]
@@ -64,12 +64,12 @@ impl Desk {
             let runs = RunHooks { skipped: order.skip_hooks, ..RunHooks::default() };
             return self.promote(name, false, runs).await;
         }
-        let _alone = match self.role_changes.begin(name, RoleChange::Switchover, self.node.as_str()) {
+        let alone = match self.role_changes.begin(name, RoleChange::Switchover, self.node.as_str()) {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
         };
         match now.filter(|_| !is_copy && *to != self.node) {
-            Some(now) => self.hand_over((group, to), order, &now).await,
+            Some(now) => self.hand_over((group, to), order, (&now, &alone)).await,
             None => self.command(name, self.handover_to(to, order)).await,
         }
     }
@@ -86,7 +86,7 @@ impl Desk {
         &self,
         (group, to): (&ConfiguredGroup, &NodeName),
         order: &SwitchoverOrder,
-        now: &GroupStatus,
+        (now, alone): (&GroupStatus, &RoleChangeUnderWay<'_>),
     ) -> Result<Reply, Gone> {
         let (name, again) = (group.name.as_str(), format!("switchover {} --to {to}", group.name));
         if let Some(refusal) = self.no_demotion(name, now, (order.close_clients, &again)).await? {
@@ -106,7 +106,7 @@ impl Desk {
             Err(refusal) => return Ok(refusal),
         };
         let runs = RunHooks { skipped: order.skip_hooks, ..RunHooks::default() };
-        let hooks = RoleHookCalls { desk: self, group, is_forced: order.close_clients, runs };
+        let hooks = RoleHookCalls { desk: self, change: alone, group, is_forced: order.close_clients, runs };
         if let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await {
             return Ok(refusal);
         }
@@ -174,7 +174,7 @@ impl Desk {
             _ => return refused(RefusalCode::GroupStarting, "the group is starting; try again in a moment"),
         }
         let runs = RunHooks { skipped: skip_hooks, ..RunHooks::default() };
-        let hooks = RoleHookCalls { desk: self, group, is_forced: false, runs };
+        let hooks = RoleHookCalls { desk: self, change: &alone, group, is_forced: false, runs };
         if let Err(refusal) = hooks.before(RoleHook::BeforePromote).await {
             return Ok(refusal);
         }
