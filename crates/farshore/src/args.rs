@@ -404,26 +404,21 @@ pub struct SwitchoverArgs {
     /// The node that is to be the primary
     #[arg(long, value_name = "NODE")]
     pub to: String,
-    /// Cut off the clients that are attached: what they have not flushed is lost to them
-    #[arg(long)]
-    pub close_clients: bool,
-    /// How long requests may wait until both nodes are equal, such as 5s, up to 60s [default: 10s]
-    #[arg(long, value_name = "DURATION")]
-    pub timeout: Option<String>,
-    /// Run no command of the configuration before or after it, on either node
-    #[arg(long)]
-    pub skip_hooks: bool,
-    /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
-    #[arg(long)]
-    pub json: bool,
     #[command(flatten)]
-    pub reach: ReachAny,
+    pub handover: HandoverArgs,
 }
 
 #[derive(Debug, ClapArgs)]
 pub struct FailbackArgs {
     #[command(flatten)]
     pub groups: GroupsArgs,
+    #[command(flatten)]
+    pub handover: HandoverArgs,
+}
+
+/// How a primary hands over.
+#[derive(Debug, ClapArgs)]
+pub struct HandoverArgs {
     /// Cut off the clients that are attached: what they have not flushed is lost to them
     #[arg(long)]
     pub close_clients: bool,

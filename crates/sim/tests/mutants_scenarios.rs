@@ -38,12 +38,7 @@ fn each_loss_of_the_link_has_a_window_of_its_own() {
 #[test]
 fn what_a_peer_that_went_on_cannot_give_is_not_waited_for() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-    for n in 0..24 {
-        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-    }
-    world.pass(200 * MILLISECOND);
-    world.cut([false; 2]);
-    world.crash(0, true, SECOND);
+    world.loses_power_alone();
     world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
     world.restore_path();

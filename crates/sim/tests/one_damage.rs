@@ -121,12 +121,7 @@ fn rot_in_an_applied_payload_does_not_cost_the_tail() {
 #[test]
 fn a_failed_peer_verifies_nothing() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-    for n in 0..24 {
-        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-    }
-    world.pass(200 * MILLISECOND);
-    world.cut([false; 2]);
-    world.crash(0, true, SECOND);
+    world.loses_power_alone();
     world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
     assert!(world.images_of(0) != world.images_of(1));
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));

@@ -390,12 +390,7 @@ fn a_group_that_was_refused_at_the_start_is_taken_up_by_a_reset() {
 fn a_primary_that_served_unverified_is_reset_as_one_that_served() {
     for stops in [false, true] {
         let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-        for n in 0..24 {
-            world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-        }
-        world.pass(200 * MILLISECOND);
-        world.cut([false; 2]);
-        world.crash(0, true, SECOND);
+        world.loses_power_alone();
         world.until("it serves alone", |world| world.cluster[0].serves(GROUP));
         for n in 0..24 {
             world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);

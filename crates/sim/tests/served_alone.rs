@@ -1,7 +1,6 @@
 //! A primary that lost its power and waits for its peer has served alone when its export was open, and not before.
 
 use engine::coverage::CoveragePoint;
-use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 use engine::{Command, CommandResult, Input};
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, serves};
@@ -9,12 +8,7 @@ use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, serves}
 /// In step, with writes that the peer has confirmed and this node has not flushed; then without power, and without the peer.
 fn lost_power() -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-    for n in 0..24 {
-        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-    }
-    world.pass(200 * MILLISECOND);
-    world.cut([false; 2]);
-    world.crash(0, true, SECOND);
+    world.loses_power_alone();
     world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
     world
 }

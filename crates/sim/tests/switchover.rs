@@ -514,12 +514,7 @@ fn an_old_primary_that_dies_in_a_switchover_leaves_one_that_serves() {
 #[test]
 fn a_failback_answers_no_question() {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
-    for n in 0..24 {
-        world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
-    }
-    world.pass(200 * MILLISECOND);
-    world.cut([false; 2]);
-    world.crash(0, true, SECOND);
+    world.loses_power_alone();
     world.until("it serves alone", |world| world.cluster[0].serves(GROUP));
     for n in 0..24 {
         world.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);

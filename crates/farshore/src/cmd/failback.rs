@@ -8,31 +8,27 @@ use toolkit::interrupt::Interrupt;
 
 use super::answers::Answers;
 use super::demote::carry_out;
-use super::switchover::{Terms, order, parse_timeout};
+use super::switchover::{Terms, order};
 use super::sync;
 use crate::api::Reply;
-use crate::args::FailbackArgs;
 use crate::args::reach::ReachAny;
+use crate::args::{FailbackArgs, HandoverArgs};
 use crate::outcome::{CommandFailure, CommandOutcome};
 
 /// Writers may have the copy fall behind again before the switchover comes.
 const ROUNDS: usize = 3;
 
 pub fn run(args: &FailbackArgs) -> CommandOutcome {
-    let mut answers = Answers::new("failback", args.json);
-    let timeout_ms = parse_timeout(args.timeout.as_deref())?;
+    let mut answers = Answers::new("failback", args.handover.json);
+    let FailbackArgs { groups, handover } = args;
+    // Where no configuration can be read here, the daemon knows which node is home.
+    let mut terms = Terms::new(None, handover)?;
     let mut interrupt = None;
-    let groups = answers.targets(&args.reach, &args.groups.groups, args.groups.all)?;
+    let groups = answers.targets(&handover.reach, &groups.groups, groups.all)?;
     groups.iter().try_for_each(|group| GroupName::parse(group).map(drop)).map_err(CommandFailure::usage)?;
     for group in groups {
-        // Where no configuration can be read here, the daemon knows.
-        let terms = Terms {
-            to: home(&args.reach, &group),
-            close_clients: args.close_clients,
-            timeout_ms,
-            skip_hooks: args.skip_hooks,
-        };
-        answers.add(&group, fail_back(args, &group, &terms, &mut interrupt))?;
+        terms.to = home(&handover.reach, &group);
+        answers.add(&group, fail_back(handover, &group, &terms, &mut interrupt))?;
         if interrupt.as_ref().is_some_and(|interrupt: &Interrupt| interrupt.check().is_err()) {
             break;
         }
@@ -48,18 +44,18 @@ fn home(reach: &ReachAny, group: &str) -> Option<String> {
 
 /// What is sent first is sent before anything is stopped for the switchover.
 fn fail_back(
-    args: &FailbackArgs,
+    HandoverArgs { reach, json, .. }: &HandoverArgs,
     group: &str,
     terms: &Terms,
     interrupt: &mut Option<Interrupt>,
 ) -> Result<Reply, CommandFailure> {
-    let order = order(&args.reach, group, terms, args.json);
+    let order = order(reach, group, terms, *json);
     let mut answer = carry_out(&order, group, interrupt)?;
     for _ in 0..ROUNDS {
         if !lacks_writes(&answer) {
             break;
         }
-        sync::bring_up_to_date(&args.reach, group, args.json)?;
+        sync::bring_up_to_date(reach, group, *json)?;
         answer = carry_out(&order, group, interrupt)?;
     }
     Ok(answer)

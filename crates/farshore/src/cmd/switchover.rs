@@ -8,8 +8,8 @@ use units::exact::{parse_duration, show_seconds};
 use super::demote::{self, RoleOrder};
 use super::progress::WaitingFor;
 use crate::api::{ApiRequest, SwitchoverOrder};
-use crate::args::SwitchoverArgs;
 use crate::args::reach::ReachAny;
+use crate::args::{HandoverArgs, SwitchoverArgs};
 use crate::outcome::{CommandFailure, CommandOutcome};
 
 /// What is asked of each group's primary.
@@ -22,19 +22,20 @@ pub(super) struct Terms {
     pub skip_hooks: bool,
 }
 
+impl Terms {
+    /// # Errors
+    /// The time limit is none.
+    pub fn new(to: Option<String>, handover: &HandoverArgs) -> Result<Terms, CommandFailure> {
+        let HandoverArgs { close_clients, skip_hooks, .. } = *handover;
+        let timeout_ms = parse_timeout(handover.timeout.as_deref())?;
+        Ok(Terms { to, close_clients, timeout_ms, skip_hooks })
+    }
+}
+
 pub fn run(args: &SwitchoverArgs) -> CommandOutcome {
-    let terms = Terms {
-        to: Some(args.to.clone()),
-        close_clients: args.close_clients,
-        timeout_ms: parse_timeout(args.timeout.as_deref())?,
-        skip_hooks: args.skip_hooks,
-    };
-    demote::each(
-        "switchover",
-        &args.reach,
-        &args.groups,
-        (args.json, |group: &str| order(&args.reach, group, &terms, args.json)),
-    )
+    let SwitchoverArgs { groups, to, handover } = args;
+    let (reach, json, terms) = (&handover.reach, handover.json, Terms::new(Some(to.clone()), handover)?);
+    demote::each("switchover", reach, groups, (json, |group: &str| order(reach, group, &terms, json)))
 }
 
 pub(super) fn order(reach: &ReachAny, group: &str, terms: &Terms, json: bool) -> RoleOrder {
@@ -54,7 +55,7 @@ pub(super) fn order(reach: &ReachAny, group: &str, terms: &Terms, json: bool) ->
 ///
 /// # Errors
 /// A sentence: it is no time, or clients would be held for longer than anybody may.
-pub(super) fn parse_timeout(text: Option<&str>) -> Result<Option<u64>, CommandFailure> {
+fn parse_timeout(text: Option<&str>) -> Result<Option<u64>, CommandFailure> {
     let Some(text) = text else { return Ok(None) };
     let usage = |why: String| CommandFailure::usage(format!("--timeout: {why}"));
     let time = parse_duration(text).map_err(usage)?;

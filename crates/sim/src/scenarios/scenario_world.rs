@@ -7,7 +7,7 @@ use engine::coverage::CoveragePoint;
 use engine::superblock::Superblock;
 use engine::{Command, CommandResult, GroupId, Input, Node, Refusal, RequestId, status::GroupStatus};
 
-use super::{GROUP, MILLISECOND, SECOND};
+use super::{GROUP, KIB, MILLISECOND, SECOND};
 use crate::options::SimOptions;
 use crate::simulation::Simulation;
 use crate::world::World;
@@ -173,6 +173,16 @@ impl ScenarioWorld {
         let (done, after) = self.answer(id);
         assert!(done, "the write failed");
         after
+    }
+
+    /// The primary, node 0, loses its power with writes that its peer has confirmed and nobody has flushed, and its link with it.
+    pub fn loses_power_alone(&mut self) {
+        for n in 0..24 {
+            self.write_done((n % 2) as u16, n * 32 * KIB, 16 * KIB);
+        }
+        self.pass(200 * MILLISECOND);
+        self.cut([false; 2]);
+        self.crash(0, true, SECOND);
     }
 
     /// A client's write to another group.
