@@ -264,6 +264,11 @@ impl CopyDoubts {
     pub fn any(self) -> bool {
         self.assumed_equal || self.differs
     }
+
+    /// What either says.
+    pub(crate) fn and(self, other: CopyDoubts) -> CopyDoubts {
+        CopyDoubts { assumed_equal: self.assumed_equal || other.assumed_equal, differs: self.differs || other.differs }
+    }
 }
 
 /// What an acknowledgement means now.

@@ -448,3 +448,26 @@ fn the_first_ranges_that_differ_are_named_and_the_rest_is_counted() {
     assert_eq!(verified.named.len(), engine::limits::VERIFY_NAMED_MAX);
     assert_eq!(verified.totals.differing_bytes, 40 * REGION_BYTES);
 }
+
+// proves: P3
+/// A full sync is ordered over a copy that differs, and takes its time: until it has ended, the secondary knows what it holds, and so does
+/// whoever promotes it.
+#[test]
+fn a_full_sync_clears_no_warning_of_the_secondary_before_its_end() {
+    let mut world = peace(Mode::Async);
+    rot(&mut world, 1, 0, 300 * KIB);
+    assert!(verify(&mut world, FULL).totals.differing_bytes > 0);
+    assert!(doubts(&mut world).differs);
+    world.cluster[1].storage.trouble.slow_until = ALWAYS;
+    world.command(0, GROUP, Command::Sync { full: true });
+    let mut syncing = 0;
+    while state(&world) != Some(State::Replicating) || world.recorded(0).doubts.differs {
+        if state(&world) == Some(State::Syncing) {
+            syncing += 1;
+            assert!(world.recorded(1).doubts.differs, "nothing but the sync's end changes what stands there");
+        }
+        world.pass(MILLISECOND);
+    }
+    assert!(syncing > 0);
+    assert_eq!(doubts(&mut world), CopyDoubts::default());
+}

@@ -9,6 +9,7 @@ use crate::formats::wire::{FrameHeader, FrameKind, SyncBegin, Tick};
 use crate::records::record::AfterSuper;
 use crate::secondary::Secondary;
 use crate::shared::greeting::Greeting;
+use crate::state::State;
 use crate::{FramePayload, SendPayload};
 
 /// A stream that waits to begin.
@@ -95,7 +96,10 @@ impl Secondary {
             // Promoted meanwhile, or about to be: no confirmations are owed.
             return Some(());
         }
-        let (state, mode, doubts) = (tick.state, tick.mode, tick.doubts);
+        let (state, mode) = (tick.state, tick.mode);
+        // Before the end of a sync that is to put things right the blocks here are what they were.
+        let is_after_sync = matches!(state, State::CatchingUp | State::Replicating);
+        let doubts = if is_after_sync { tick.doubts } else { common.sb.doubts.and(tick.doubts) };
         let in_step = Some(header.seq).filter(|_| self.replica.has_all(header));
         self.primary_report.hear(common, cx, tick, header.wall, in_step);
         // A group that failed may not know what its superblock should say.
