@@ -283,3 +283,51 @@ fn a_full_sync_that_was_taken_back_does_not_take_the_doubt_with_it() {
         assert_eq!(is_assumed(&world)[0], is_done, "seed {seed}: {result:?}");
     }
 }
+
+// proves: P3
+/// The disk of before is put back before the copy that was declared equal has taken up the history: what was written since is dirty nowhere
+/// any more, and no update sync is enough.
+#[test]
+fn the_copy_from_before_the_declaration_is_not_taken_for_the_one_that_was_declared_equal() {
+    for lies_alone in [false, true] {
+        let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+        world.write_done(0, 0, 64 * KIB);
+        world.drain();
+        let old: Vec<_> =
+            world.cluster[1].storage.disks().map(|(store, disk)| (*store, disk.durable().to_vec())).collect();
+        if lies_alone {
+            world.cut([false; 2]);
+            world.pass(10 * SECOND);
+        }
+        world.write_done(0, 512 * KIB, 64 * KIB);
+        let flush = world.flush(0);
+        assert!(world.answer(flush).0);
+        world.cut([false; 2]);
+        loses_records(&mut world);
+        for volume in 0..2 {
+            let store = Store::Volume(GROUP, VolumeId(volume));
+            let content = world.cluster[0].disk(store).durable().to_vec();
+            world.cluster[1].disk_mut(store).restore(content);
+        }
+        world.restore_path();
+        world.until("they have met", |world| {
+            world.figures(0).state == State::Logging && world.figures(0).peer.role.is_some()
+        });
+        world.pass(3 * SECOND);
+        world.command(0, GROUP, Command::AssumeEqual);
+        while world.coverage(0, CoveragePoint::AssumedEqual) == 0 {
+            world.pass(10_000);
+        }
+        world.cut([false; 2]);
+        world.crash(1, true, 3 * SECOND);
+        for (store, content) in old {
+            world.cluster[1].disk_mut(store).restore(content);
+        }
+        world.checkers.facts.add(KnownFact::Spoiled(GROUP, 1));
+        world.pass(8 * SECOND);
+        world.restore_path();
+        world.pass(10 * SECOND);
+        let is_equal = world.images_of(0) == world.images_of(1);
+        assert!(is_equal || state(&world) == Some(State::Logging), "alone {lies_alone}: {:?}", state(&world));
+    }
+}

@@ -6,7 +6,7 @@
 
 use crate::common::GroupCommon;
 use crate::context::Cx;
-use crate::formats::identity::{Decision, DecisionReason, Role};
+use crate::formats::identity::{Confirmed, Decision, DecisionReason, Role};
 use crate::ids::CommandId;
 use crate::peer::resync::HELD_IN_LOGGING;
 use crate::peer::verify;
@@ -63,6 +63,9 @@ pub(super) fn recorded(primary: &mut Primary, common: &mut GroupCommon, cx: &mut
         return cx.answer(id, result);
     }
     if is_first {
+        // The bits speak of the copy that is declared equal from here on: one from before, put back in its place, went back.
+        let position = common.last_position();
+        common.sb.peer_confirmed(Confirmed { position, image: position });
         common.volumes.copies_mut().for_each(PeerCopy::assume_equal);
     }
     verify::begins_anew(&mut primary.peer, common, cx, "another copy was declared equal");
