@@ -9,7 +9,7 @@ use engine::identity::Role;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::status::HandoverStage;
-use engine::{Command, CommandId, CommandResult, NodeId, RefusalCode, Settings};
+use engine::{Command, CommandId, CommandResult, NodeId, RefusalCode, Settings, VerifyOrder};
 use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, node_failed, options, state};
 
@@ -620,4 +620,21 @@ fn each_grant_is_heard_once() {
     world.daemons_are_deaf = false;
     assert!(matches!(world.order(0, switchover(1)), CommandResult::Done(_)));
     world.drain();
+}
+
+// proves: rule 15
+/// A verify reads for longer than anybody is held, and each of its comparisons has a number: none begins while the peer is given the last writes.
+#[test]
+fn a_verify_stands_in_no_switchovers_way() {
+    let far_away = SimOptions { delay_ns: 100 * MILLISECOND, ..options(Mode::Async, Policy::Degrade) };
+    let mut world = ScenarioWorld::in_peace(far_away);
+    // Two seconds for all there is, and several comparisons in each round trip.
+    let verify = VerifyOrder { rate_bytes_per_s: Some(1024 * KIB), sample_percent: 100, repair: false, entropy: 7 };
+    for primary in [0, 1] {
+        assert!(matches!(world.order(primary, Command::Verify(verify)), CommandResult::Done(_)));
+        world.pass(300 * MILLISECOND);
+        let result = world.order(primary, within(1 - primary, 1200));
+        assert!(matches!(result, CommandResult::Done(_)), "{result:?}");
+        world.drain();
+    }
 }

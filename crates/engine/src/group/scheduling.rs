@@ -10,6 +10,7 @@ use crate::formats::wire::FrameHeader;
 use crate::group::{Group, handover, reset};
 use crate::ids::{NodeId, RequestId, VolumeId};
 use crate::peer::orders::PermitEvents;
+use crate::peer::verify;
 use crate::records::start::CannotStart;
 use crate::shared::lifecycle::StartStage;
 use crate::shared::link::LinkUse;
@@ -69,6 +70,10 @@ impl Group {
         self.primary.wake_for_memory(&mut self.common);
         self.run_wakes(cx);
         self.primary.pump_resync(&mut self.common, cx);
+        if !self.handover.holds() {
+            // The peer would never have the last number.
+            verify::pump(&mut self.primary.peer, &mut self.common, cx);
+        }
         self.run_wakes(cx);
     }
 

@@ -5,7 +5,6 @@ use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::peer::pause::PauseCause;
-use crate::peer::verify;
 use crate::primary::Primary;
 use crate::shared::wakes::Wake;
 use crate::state::State;
@@ -35,9 +34,8 @@ impl Primary {
             return self.peer.pump_snapshot(common, cx);
         }
         if self.peer.pump_resync(common, cx) {
-            return self.switch_to_snapshots(common, cx);
+            self.switch_to_snapshots(common, cx);
         }
-        verify::pump(&mut self.peer, common, cx);
     }
 
     pub fn resync_read_done(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32, result: IoResult) {
