@@ -293,7 +293,10 @@ fn without_the_disk_the_space_is_still_reported() {
     fs::create_dir_all(&state).expect("a directory");
     let words = ["--config", config.to_str().expect("UTF-8"), "--node", "near", "--skip-disk", "--json"];
     let reported = report(&doctor(&words));
-    is(&reported, "space", "ok", &format!("in {}", state.display()), "");
+    // How much is free is this machine's affair; what is made of it, the checks' own tests show.
+    let space = line(&reported, "space")["have"].as_str().expect("text");
+    let (directory, promised) = (format!("in {}", state.display()), "may still take 16 GiB");
+    assert!(space.contains(&directory) && space.contains(promised), "{space}");
     is(&reported, "disk-flush", "info", "unknown", "");
     // The same, line by line.
     let stream = [&words[..5], &["--json-stream"]].concat();
