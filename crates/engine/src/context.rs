@@ -38,6 +38,8 @@ pub(crate) enum GroupTimer {
     ApplyFlush,
     ApplyRetry,
     Drain,
+    /// The peer that was not chosen is to be demoted by then.
+    Yield,
     TidyBits,
     StartAlone,
     /// A record failed that the next start has to find.

@@ -3,6 +3,8 @@
 pub mod bitmap;
 pub mod cell;
 pub mod codec;
+pub mod delta;
+pub mod fork;
 pub mod identity;
 pub mod journal;
 pub mod superblock;

@@ -90,6 +90,10 @@ impl Group {
                 secondary.replica.save_batch_done(common, cx, last_piece, result)
             }
             Some(SlotOperation::RestoreRead(saved)) => secondary.restored(common, cx, saved, true, result),
+            Some(SlotOperation::Delta(part)) => {
+                secondary.delta_done(common, cx, part, result);
+                Ok(())
+            }
             Some(SlotOperation::RestoreWrite(saved)) => secondary.restored(common, cx, saved, false, result),
             Some(op) => {
                 self.io_done(cx, op, result);
@@ -221,6 +225,13 @@ impl Group {
                 self.secondary.receive(&mut self.common, cx, &header, payload);
                 Some(())
             }
+            FrameKind::Union => {
+                self.secondary.union_named(&mut self.common, cx, &self.primary.peer.greeting, &header, control)
+            }
+            FrameKind::Saved => {
+                forks::saved(self, cx, &header);
+                Some(())
+            }
             FrameKind::TailAsk
             | FrameKind::Tail
             | FrameKind::Pull
@@ -257,7 +268,7 @@ impl Group {
             }
             GroupTimer::ApplyRetry => self.secondary.retry_apply(&mut self.common, cx),
             // `proceed` looks at the deadline; a verify goes on when the turn ends.
-            GroupTimer::Drain | GroupTimer::Verify => {}
+            GroupTimer::Drain | GroupTimer::Verify | GroupTimer::Yield => {}
             GroupTimer::TidyBits => self.common.tidy_bits(cx),
             GroupTimer::StartAlone if reset::has_to_meet(self) => reset::open_when_met(self, cx),
             GroupTimer::StartAlone => {
@@ -292,6 +303,7 @@ impl Group {
 
 pub mod demotion;
 pub mod equal;
+pub mod forks;
 pub mod handover;
 pub mod meeting;
 pub mod orders;

@@ -210,6 +210,22 @@ faults! {
         "A primary that needs verification fetches from its peer over what was written from outside.";
     ChangedSentUnasked, "changed-sent-unasked", "P7",
         "What was written to a primary's volume from outside is sent to its peer without an order.";
+    ForkFromOldCopy, "fork-from-old-copy", "P3, rule 5",
+        "A fork is resolved by bits though one side was promoted from an older copy than it had confirmed.";
+    ForkFollowedBefore, "fork-followed-before", "P3, rule 5",
+        "A fork is resolved by bits though one side has forgotten bits since: somebody had followed it.";
+    AnyDemotionYields, "any-demotion-yields", "P6",
+        "Whoever is demoted while an order to keep the other node stands counts as demoted for it.";
+    YieldsToOldWord, "yields-to-old-word", "P6",
+        "Of two orders that end each other both nodes are demoted, by what they said before.";
+    ForkInOneSession, "fork-in-one-session", "rule 6, P3",
+        "A peer that was promoted and demoted within one session is not asked for its bits again.";
+    ForkBitsUnjoined, "fork-bits-unjoined", "rule 6, P3",
+        "A fork is resolved by the bits of one side.";
+    DeltaSkipped, "delta-skipped", "P6",
+        "What the peer holds where the two sides of a fork differ counts as saved before it is.";
+    DeltaOfOneSide, "delta-of-one-side", "P6",
+        "A delta has only what its own node had dirty.";
     WakeForgotten, "wake-forgotten", "P5, P8",
         "Of all that may go on after an input only the first does.";
     VerifySkipsRange, "verify-skips-range", "P3",

@@ -43,7 +43,7 @@ use core::time::Duration;
 
 pub use activity::file_bytes as activity_file_bytes;
 pub use bitmap::{Bitmap, file_bytes as bitmap_file_bytes};
-pub use formats::{bitmap, cell, identity, journal, superblock, undo, wire};
+pub use formats::{bitmap, cell, delta, identity, journal, superblock, undo, wire};
 pub use ids::*;
 pub use node::Node;
 pub use records::activity;
@@ -104,6 +104,8 @@ pub enum Store {
     Activity(GroupId),
     /// What was overwritten since the rollback point, or before a snapshot could ship it.
     Undo(GroupId),
+    /// What this node held where it differed from the peer that an operator chose over it. It has no size of its own.
+    Delta(GroupId),
 }
 
 /// What a volume looks like to the engine.
@@ -227,6 +229,16 @@ pub enum Command {
         closes_export: bool,
         /// Nothing is changed: what it would be refused for now is the answer.
         only_asks: bool,
+    },
+    /// A fork is resolved: this primary's content counts, over the peer's of the generation with this tag. What the peer holds where
+    /// they differ is saved there first, unless it is to be discarded. Waits for the peer to yield.
+    Keep {
+        over: u64,
+        discard: bool,
+    },
+    /// The same on the other side: this primary is demoted for the peer of the generation with this tag, which keeps its content.
+    Yield {
+        to: u64,
     },
     /// Give the rollback point up: apply goes on without saving what it overwrites.
     DropRollbackPoint {
@@ -370,6 +382,11 @@ pub enum Output {
         length: u64,
         no_hole: bool,
         durable: bool,
+    },
+    /// The delta begins anew, empty. One that stood there whole is kept beside it under another name.
+    Renew {
+        token: Token,
+        store: Store,
     },
     /// All completed writes of the store become durable.
     Flush {
@@ -562,6 +579,15 @@ pub enum Event {
     /// The volumes hold the image of the rollback point again.
     RolledBack {
         to: Position,
+    },
+    /// What this node holds where it differs from the peer that was chosen over it is saved, durable.
+    DeltaSaved {
+        ranges: u64,
+        bytes: u64,
+    },
+    /// An operator chose this primary's content over what its peer wrote since they parted.
+    ForkKept {
+        differing_bytes: u64,
     },
     Demoted,
     /// The old primary handed over to this node, which may be promoted without force: whoever runs it does so, by a command like an

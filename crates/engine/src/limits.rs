@@ -315,6 +315,10 @@ pub const RESYNC_HOLD_OFF_MAX: Duration = Duration::from_secs(120);
 /// A region whose local write failed is read again and sent after this.
 pub const REPAIR_AFTER: Duration = Duration::from_secs(1);
 
+/// The peer of a node whose content was chosen is demoted within this time: a drain, and the way of an order from node to node.
+pub const YIELD_LIMIT: Duration = Duration::from_secs(60);
+/// What the other node holds is named to it and saved there at least so fast, in bytes a second: a disk that is slower hangs.
+pub const DELTA_BYTES_PER_S_MIN: u64 = MIB;
 /// How long a demotion waits for the peer to have everything.
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 

@@ -2,6 +2,7 @@
 
 pub mod answers;
 pub mod catch_up;
+pub mod forks;
 pub mod meeting;
 pub mod orders;
 pub mod outbox;
@@ -26,6 +27,7 @@ use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::peer::catch_up::CatchUp;
+use crate::peer::forks::ForkOrder;
 use crate::peer::orders::WantedSyncs;
 use crate::peer::outbox::Outbox;
 use crate::peer::reconcile::Reconciliation;
@@ -61,6 +63,12 @@ pub(crate) struct Peer {
     pub stall: PeerStall,
     pub wanted: WantedSyncs,
     pub verify: Verification,
+    /// A fork is being resolved, and this node's content was chosen.
+    pub fork: Option<ForkOrder>,
+    /// This node was demoted for the peer of the generation with this tag, in this session; 0: for nobody.
+    pub yields_to: u64,
+    /// An order here ended by the peer's own one. That ends by this one, and until the peer has said so this node yields to nobody.
+    pub awaits_word: bool,
 }
 
 impl Peer {
@@ -104,6 +112,11 @@ impl Peer {
         self.greeting.forget();
         self.outbox.answers.forget();
         self.reconcile.session_ends();
+        (self.yields_to, self.awaits_word) = (0, false);
+        if let Some(order) = &mut self.fork {
+            // Whoever is there next has heard nothing of it.
+            order.is_over = true;
+        }
     }
 
     pub fn check_invariants(&self, common: &GroupCommon) {

@@ -91,6 +91,14 @@ refusal_codes! {
     SyncUnfinished = "sync-unfinished", Later, "a sync to this copy has not ended, and there is no image from before it: no promotion, \
         `--force` or not";
     ImageLost = "image-lost", Never, "the image from before the sync was found damaged on the way back to it";
+    NoFork = "no-fork", Never, "the histories of the two nodes have not parted: there is nothing to resolve";
+    ForkChanged = "fork-changed", Never, "the other node is not in the generation that was looked at, or is kept itself: look at both again";
+    ForkUnbounded = "fork-unbounded", Never, "the bits of the two nodes do not cover what differs: only `sync --full` resolves this fork";
+    NotYielded = "not-yielded", Later, "the other node was not demoted in time, or the order ended before anything was recorded";
+    NotKept = "not-kept", Later, "the peer is not known to keep its content over this node's: order that there first";
+    DeltaSpace = "delta-space", Later, "the state directory of the other node has no space for what it holds where the two differ; `--discard` \
+        saves nothing";
+    DeltaFailed = "delta-failed", Later, "what the other node holds where the two differ could not be saved there";
     NoSuchMark = "no-such-mark", Never, "this node keeps another mark, or none";
     VerifyUnderWay = "verify-under-way", Later, "another verify of the group is under way";
     NotUnrelated = "not-unrelated", Never, "the records say how the two copies are related: nothing is to be declared equal";

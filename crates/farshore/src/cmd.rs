@@ -31,6 +31,7 @@ mod promote;
 mod reach;
 mod record;
 mod reset;
+mod resolve;
 mod role_target;
 mod scan;
 mod serve;
@@ -110,6 +111,7 @@ fn run(command: CliCommand) -> CommandOutcome {
         CliCommand::Reset(args) => reset::run(&args),
         CliCommand::Switchover(args) => switchover::run(&args),
         CliCommand::Failback(args) => failback::run(&args),
+        CliCommand::Resolve(args) => resolve::run(&args),
         CliCommand::AcceptDevice(args) => accept_device::run(&args),
         CliCommand::Mark(MarkCommand::List(args)) => mark::list(&args),
         CliCommand::Mark(MarkCommand::Drop(args)) => mark::drop(&args),

@@ -53,6 +53,7 @@ mod prefix;
 mod record_cost;
 mod recovery;
 mod reset;
+mod resolve;
 mod role;
 mod role_hooks;
 mod room_in_history;

@@ -160,6 +160,8 @@ fn writes() -> Vec<Limit> {
         data::DRAIN_LIMIT => "a demotion's wait for the peer to have everything", "";
         data::HANDOVER_LIMIT => "clients wait in a switchover, where no other time is typed", "then this node stays primary";
         data::HANDOVER_LIMIT_MAX => "the longest such time", "";
+        data::YIELD_LIMIT => "`resolve` waits for the other node to be demoted, and as long for its bits", "then it is refused; nothing is overwritten";
+        data::DELTA_BYTES_PER_S_MIN => "what the other node saves for `resolve` in a second, at least", "less, and a minute later, is taken for a disk that hangs";
         data::GRANT_LIMIT => "a node that handed over waits for its peer to say that it is primary", "";
         data::STOP_DRAIN => "a clean stop's wait for the peer to have everything", "an update sync sends the rest";
         data::HELD_UP_SHARE => "a writer counts as held up after `wait_limit` divided by", "";

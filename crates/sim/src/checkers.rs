@@ -4,6 +4,7 @@
 mod bounds;
 mod coverage;
 pub mod facts;
+mod forks;
 pub mod repeated;
 mod status;
 pub mod verify;
@@ -23,6 +24,7 @@ use crate::options::SimOptions;
 use crate::oracle::{Oracle, OracleFailure};
 use coverage::CoverageChecker;
 use facts::{KnownFact, KnownFacts};
+use forks::ForkChecker;
 use status::StatusChecker;
 use verify::VerifyChecker;
 use wire::WireChecker;
@@ -51,6 +53,7 @@ pub struct Checkers {
     pub facts: KnownFacts,
     pub wire: WireChecker,
     pub verify: VerifyChecker,
+    pub forks: ForkChecker,
     coverage: CoverageChecker,
     status: StatusChecker,
 }
@@ -64,6 +67,7 @@ impl Checkers {
             facts: KnownFacts::default(),
             wire: WireChecker::default(),
             verify: VerifyChecker::default(),
+            forks: ForkChecker::default(),
             coverage: CoverageChecker::default(),
             status: StatusChecker::default(),
         }
@@ -429,10 +433,23 @@ impl Checkers {
     pub fn check_covered(&mut self, cluster: &SimCluster, group: GroupId) -> Result<(), OracleFailure> {
         let Some(pair) = cluster.working_pair(group) else { return Ok(()) };
         // A copy that was given up is nobody's before it is synced again.
-        if cluster.ledger.discarded(group, pair.1) || self.facts.has(KnownFact::Spoiled(group, pair.1)) {
+        let is_given_up = cluster.ledger.discarded(group, pair.1) && !self.facts.has(KnownFact::Resolved(group));
+        if is_given_up || self.facts.has(KnownFact::Spoiled(group, pair.1)) {
             return Ok(());
         }
         self.coverage.check(cluster, group, pair)
+    }
+
+    /// A fork was resolved in favour of this node: the bits of both cover what differs, and what the other one held there is saved.
+    pub fn check_kept(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+        let other = cluster.other(group, node);
+        self.forks.check_delta(cluster, node, group)?;
+        if cluster[other].up() {
+            self.coverage.check(cluster, group, (node, other))?;
+        }
+        self.writes.tail_given_up(group);
+        self.facts.add(KnownFact::Resolved(group));
+        Ok(())
     }
 
     /// One primary again, in step with its secondary: the fork is history.
@@ -440,6 +457,7 @@ impl Checkers {
         let Some((primary, _)) = cluster.working_pair(group) else { return };
         if cluster.glance(primary, group).is_some_and(|glance| glance.state == State::Replicating) {
             self.facts.remove(KnownFact::Forked(group));
+            self.facts.remove(KnownFact::Resolved(group));
         }
     }
 

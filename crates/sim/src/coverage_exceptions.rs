@@ -3,13 +3,15 @@
 use engine::coverage::CoveragePoint;
 use engine::identity::DecisionRow;
 
-/// Branches that take two troubles of one node within a moment, or more writers than seeds have.
-pub const BRANCHES_BY_TEST: [(CoveragePoint, &str); 6] = [
+/// Branches that take two troubles of one node within a moment, an old copy that is promoted, or more writers than seeds have.
+pub const BRANCHES_BY_TEST: [(CoveragePoint, &str); 8] = [
     (CoveragePoint::AssumedEqual, "two_equal_copies_without_a_common_history_are_declared_equal"),
     (CoveragePoint::WentBackUnverified, "a_primary_that_lost_its_power_asks_its_operator_when_its_peer_has_gone_back"),
     (CoveragePoint::TailUnknown, "what_a_promotion_gave_up_and_did_not_become_is_asked_about"),
     (CoveragePoint::HandoverBackFromStoring, "what_happens_beside_the_last_record_is_made_up_for_on_the_way_back"),
     (CoveragePoint::HandoverNotStored, "a_disk_that_does_not_store_holds_nobody_longer_than_was_said"),
+    (CoveragePoint::DeltaWithoutSpace, "without_space_nothing_is_overwritten_unless_it_is_discarded"),
+    (CoveragePoint::ForkUnbounded, "a_fork_from_an_old_copy_is_not_resolved_by_bits"),
     (CoveragePoint::LinkWasFull, "a_healthy_peer_is_not_said_to_stand_still_when_the_link_is_full"),
 ];
 
@@ -24,9 +26,10 @@ pub const EDGES_BY_SCENARIO: [((&str, &str), &str); 6] = [
 ];
 
 /// Rows of the identity table: two at which nobody decides, the others after what no seed does.
-pub const ROWS_BY_TEST: [(DecisionRow, &str); 6] = [
+pub const ROWS_BY_TEST: [(DecisionRow, &str); 7] = [
     (DecisionRow::TwoSecondaries, "row_secondaries_wait"),
     (DecisionRow::PeerSends, "row_secondaries_wait"),
+    (DecisionRow::LoneTail, "a_fork_from_an_old_copy_is_not_resolved_by_bits"),
     (DecisionRow::LaterRun, "a_peer_of_a_run_that_was_forgotten_saw_a_later_one"),
     (DecisionRow::PastOurLast, "a_peer_of_a_run_that_is_taken_again_is_past_its_last_number"),
     (DecisionRow::AheadOfLoneStretch, "row_a_degraded_window_is_no_fork"),

@@ -14,6 +14,7 @@ mod failed_flush;
 mod failed_group;
 mod first_meeting;
 mod first_sync_interrupted;
+mod forks;
 mod fua_left_alone;
 mod full_link;
 mod full_sync;

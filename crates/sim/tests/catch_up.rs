@@ -334,6 +334,10 @@ const REACHED: &[(&str, &[BranchCount])] = &[
     ("switchover-link-lost", &[(0, CoveragePoint::SwitchoverBegan, 1)]),
     ("failover", &[(1, CoveragePoint::PromotedForced, 1)]),
     ("promote-mid-sync", &[(1, CoveragePoint::RollbackPointTaken, 1), (1, CoveragePoint::RolledBack, 1)]),
+    (
+        "resolve",
+        &[(1, CoveragePoint::ForkKept, 1), (0, CoveragePoint::ForkYielded, 1), (0, CoveragePoint::DeltaSaved, 1)],
+    ),
     ("promote-mid-snapshot", &[(1, CoveragePoint::RollbackPointTaken, 2), (1, CoveragePoint::RolledBack, 1)]),
 ];
 

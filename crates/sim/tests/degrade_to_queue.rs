@@ -245,7 +245,7 @@ fn a_promotion_in_the_window_is_a_fork_with_a_tail() {
     world.pass(20 * SECOND);
     assert!(world.figures(0).reason.contains("both nodes are primary"), "{}", world.figures(0).reason);
     assert!(matches!(world.order(0, Command::Demote), CommandResult::Warning(_)));
-    world.until("the tail is found", |world| world.tally.rows.contains(&DecisionRow::LoneTail));
+    world.until("the tail is found", |world| world.tally.rows.contains(&DecisionRow::ForkByBits));
     world.pass(20 * SECOND);
     assert_eq!(images(&world), before, "nothing is overwritten, nothing is joined");
     world.refused(1, Command::Sync { full: false });

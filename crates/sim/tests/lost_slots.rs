@@ -136,19 +136,25 @@ fn a_twin_that_was_left_old_is_no_twin() {
     world.pass(20 * SECOND);
     world.cut([false; 2]);
     assert!(!matches!(world.order(0, Command::Demote), CommandResult::Refused(_)));
-    let entropy = world.rng.draw();
-    world.command(far, GROUP, Command::Promote { force: true, entropy });
+    let answer = world.promote(far, true);
+    assert!(!matches!(answer, CommandResult::Refused(_)), "{answer:?}");
+    world.write_done(1, 512 * KIB, 64 * KIB);
+    world.pass(20 * SECOND);
     let store = Store::Bitmap(GROUP);
+    // A demotion stores the dirty regions first.
+    world.command(far, GROUP, Command::Demote);
+    let mut looks = 0;
     while world.cluster[far].disk(store).undecided().is_empty() {
         world.pass(2_000);
+        looks += 1;
+        assert!(looks < 1_000_000, "nothing was written to the bits");
     }
     let sectors = SLOT_BYTES as usize / SECTOR;
     let disk = world.cluster[far].disk_mut(store);
     disk.will_keep(|sector| sector as usize % sectors < sectors / 2);
     world.crash(far, true, SECOND);
     world.until("it is back", |world| world.glance(far, GROUP).is_some_and(|g| g.running));
-    let answer = world.promote(far, true);
-    assert!(!matches!(answer, CommandResult::Refused(_)), "{answer:?}");
+    world.until("it serves again", |world| world.serves(GROUP));
     for n in 0..8 {
         world.write_done(n % 2, u64::from(n) * 64 * KIB, 16 * KIB);
     }

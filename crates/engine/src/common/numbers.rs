@@ -103,10 +103,16 @@ impl GroupCommon {
             return numbers.generation_due;
         }
         cx.coverage.hit(CoveragePoint::GenerationContinued);
-        self.sb.goes_on_alone(numbers.last_seq, |number| mix(numbers.entropy, number));
+        self.begin_generation(cx, 0);
+        true
+    }
+
+    /// This primary's history goes on in a generation of its own, with a number above this one. Writes wait until it is on record.
+    pub fn begin_generation(&mut self, cx: &mut Cx, peers_number: u64) {
+        let numbers = &mut self.numbers;
+        self.sb.goes_on_alone(numbers.last_seq, peers_number, |number| mix(numbers.entropy, number));
         numbers.generation_due = true;
         self.save_in_both_slots(cx, AfterSuper::NewGeneration);
-        true
     }
 
     // ---- flush -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@
 use core::fmt;
 
 use crate::formats::codec::{FieldDecoder, FieldEncoder};
-use crate::ids::{Generation, Incarnation, Position, Seq};
+use crate::ids::{Generation, Incarnation, Position, Seq, mix};
 use crate::injected_fault::{Fault, injected};
 
 /// Role of a node for a group.
@@ -57,6 +57,13 @@ impl Identity {
         w.position(self.parent);
         w.u64(self.incarnation.0);
         w.position(self.position);
+    }
+
+    /// What a node holds, as somebody looked at it: of which history, and how far it has come there, as one number that is not 0. A further
+    /// run, and each further write, is another one.
+    pub fn stand(&self) -> u64 {
+        let Position { incarnation, seq, .. } = self.position;
+        mix(mix(self.generation.tag, incarnation.0), seq.0).max(1)
     }
 
     /// Whether a peer that follows this history may stand in that generation: in ours, or in the one that ours went on from.
@@ -145,7 +152,7 @@ pub enum Decision {
 /// A row of the table: its variant, its name, and when it is taken.
 macro_rules! rows {
     ($($variant:ident, $name:literal, $when:literal;)*) => {
-        /// A row of the table: every branch of [`row`] and of [`went_back`] has one of its own.
+        /// A row of the table: every branch of [`row`], of [`went_back`] and of `formats/fork.rs` has one of its own.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum DecisionRow { $(#[doc = $when] $variant,)* }
 
@@ -186,6 +193,8 @@ rows! {
     Unrelated, "unrelated", "Nothing connects the two histories.";
     WentBack, "went-back", "It stands before what it confirmed, in one generation.";
     BackBeforeLoneStretch, "back-before-lone-stretch", "It confirmed what we wrote alone, and stands before all of it.";
+    ForkByBits, "fork-by-bits", "Both wrote since one position, and the bits of both cover what differs.";
+    ForkKept, "fork-kept", "The same, and an operator chose this node's content.";
 }
 
 /// The reason, for people.
@@ -196,6 +205,8 @@ pub enum DecisionReason {
     Fork {
         at: Position,
         peer_at: Position,
+        /// The bits of both nodes cover what differs: an order that keeps one side needs no full sync.
+        by_bits: bool,
     },
     /// The peer held a copy, and something else wrote to its volumes.
     CopyLost,
@@ -235,13 +246,20 @@ impl fmt::Display for DecisionReason {
                     "the secondary has never been synced; 'farshore sync GROUP --full' overwrites it with this node's volumes"
                 )
             }
-            DecisionReason::Fork { at, peer_at } => {
+            DecisionReason::Fork { at, peer_at, by_bits } => {
                 write!(f, "the histories fork at sequence {} of generation {}: the peer ", at.seq.0, at.generation)?;
                 let same_run = (peer_at.generation, peer_at.incarnation) == (at.generation, at.incarnation);
                 match peer_at.seq {
                     last if same_run && last > at.seq => write!(f, "went on to {}", last.0)?,
                     last if same_run => write!(f, "stands at {}, and it is not known that it did not go on", last.0)?,
                     _ => write!(f, "has a history of its own since")?,
+                }
+                if *by_bits {
+                    write!(
+                        f,
+                        "; 'farshore resolve GROUP --keep NODE' keeps one side, sends what differs, and saves the other side's \
+                         blocks to a file first"
+                    )?;
                 }
                 write!(f, "; 'farshore sync GROUP --full' here discards what only the peer may have")
             }
@@ -392,13 +410,17 @@ impl DecisionRow {
             | DecisionRow::OutOfQueue
             | DecisionRow::EarlierRun
             | DecisionRow::LoneStretch
-            | DecisionRow::HandedOver => Decision::UpdateSync,
+            | DecisionRow::HandedOver
+            | DecisionRow::ForkKept => Decision::UpdateSync,
             DecisionRow::PeerIsNewer => Decision::Refuse(DecisionReason::PeerIsNewer { ours: mine, theirs: other }),
             DecisionRow::PeerWentFurther => {
                 Decision::NeedsFullSync(DecisionReason::PeerWentFurther { ours: mine, theirs: other })
             }
             DecisionRow::LoneTail | DecisionRow::Tail | DecisionRow::BothWentOn => {
-                Decision::NeedsFullSync(DecisionReason::Fork { at: ours.parent, peer_at: position })
+                Decision::NeedsFullSync(DecisionReason::Fork { at: ours.parent, peer_at: position, by_bits: false })
+            }
+            DecisionRow::ForkByBits => {
+                Decision::NeedsFullSync(DecisionReason::Fork { at: ours.parent, peer_at: position, by_bits: true })
             }
             DecisionRow::Unrelated => Decision::NeedsFullSync(DecisionReason::Unrelated { ours: mine, theirs: other }),
             DecisionRow::WentBack | DecisionRow::BackBeforeLoneStretch => {
@@ -526,6 +548,8 @@ mod tests {
             DecisionRow::TwoPrimaries,
             DecisionRow::WentBack,
             DecisionRow::BackBeforeLoneStretch,
+            DecisionRow::ForkByBits,
+            DecisionRow::ForkKept,
         ];
         let missing: Vec<&DecisionRow> =
             DecisionRow::ALL.iter().filter(|r| !said.contains_key(r) && !elsewhere.contains(r)).collect();
@@ -629,7 +653,10 @@ mod tests {
         let fell = Identity { generation: Generation { number: 2, tag: 77 }, ..fell };
         assert_eq!(row(&promoted, &fell, None), DecisionRow::BothWentOn);
         let why = decide(&promoted, &returned(false, 90), None);
-        assert_eq!(why, Decision::NeedsFullSync(DecisionReason::Fork { at: at(1, 3, 70), peer_at: at(1, 3, 90) }));
+        assert_eq!(
+            why,
+            Decision::NeedsFullSync(DecisionReason::Fork { at: at(1, 3, 70), peer_at: at(1, 3, 90), by_bits: false })
+        );
     }
 
     // proves: P3, rule 5

@@ -13,7 +13,8 @@ use crate::time::Wall;
 
 pub use crate::formats::cell::Rejected;
 
-/// Format versions: 7 knows what speaks against the copy; 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the unverified run; 3 carries what the peer confirmed; 2 keeps each update twice,
+/// Format versions: 7 knows what speaks against the copy, what the peer had confirmed before the last change of role, where the copy went
+/// back to, and over which history this node keeps its own; 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the unverified run; 3 carries what the peer confirmed; 2 keeps each update twice,
 /// and knows the flush points, the unverified run and the rollback point. 6 to 1 were never released.
 pub const VERSION: u16 = 7;
 pub const KIND: CellKind = CellKind { magic: *b"FSHSUPER", version: VERSION };
@@ -107,6 +108,13 @@ pub struct Superblock {
     pub rollback_point: RollbackPoint,
     /// As a primary: after a clean stop the activity log is forgotten because of this. Blank on a secondary.
     pub confirmed: Confirmed,
+    /// What the peer had confirmed of the last history of which this node was primary, before its role changed. Until a sync has made
+    /// this copy equal, that history's fork is judged by it.
+    pub confirmed_before: Confirmed,
+    /// The image before a sync that this copy went back to, the last time; what was undone for it is dirty. Blank: none.
+    pub went_back_to: Position,
+    /// [`Identity::stand`] of the peer over which this primary's content was chosen, until that takes this history up; 0: none.
+    pub kept_over: u64,
     /// The mode in which the primary served whose copy this is, as far as it was told; a primary's own before it was demoted.
     pub primary_mode: Option<Mode>,
     /// For each volume its size in this group: its device may hold more. Empty: as much as its device.
@@ -130,6 +138,11 @@ mod flag {
 }
 
 impl Superblock {
+    /// What the peer had confirmed to this node as primary, now or before its role changed.
+    pub(crate) fn confirmed_at_last(&self) -> Confirmed {
+        if self.confirmed.position.generation.is_blank() { self.confirmed_before } else { self.confirmed }
+    }
+
     /// The operator was asked what becomes of writes that only the peer of this primary may have, and has not answered; or the primary
     /// is new.
     pub(crate) fn is_closed_until_chosen(&self) -> bool {
@@ -181,6 +194,9 @@ impl Superblock {
         w.u64(self.rollback_point.batches);
         w.u64(self.rollback_point.reserved_bytes);
         self.confirmed.encode(&mut w);
+        self.confirmed_before.encode(&mut w);
+        w.position(self.went_back_to);
+        w.u64(self.kept_over);
         w.u8(self.primary_mode.map_or(0, |mode| mode.number() + 1));
         let volumes = self.flushed.len().max(self.sizes.len());
         w.u16(volumes as u16);
@@ -205,6 +221,7 @@ impl Superblock {
         if head.flags & !flag::ALL != 0 {
             return None;
         }
+        let is = |flag| head.flags & flag != 0;
         let mut r = FieldDecoder(body);
         let identity = Identity::decode(&mut r)?;
         let journal = JournalHead { offset: r.u64()?, ordinal: r.u64()? };
@@ -221,7 +238,8 @@ impl Superblock {
             batches: r.u64()?,
             reserved_bytes: r.u64()?,
         };
-        let confirmed = Confirmed::decode(&mut r)?;
+        let (confirmed, confirmed_before) = (Confirmed::decode(&mut r)?, Confirmed::decode(&mut r)?);
+        let (went_back_to, kept_over) = (r.position()?, r.u64()?);
         let primary_mode = match r.u8()? {
             0 => None,
             number => Some(Mode::from_number(number - 1)?),
@@ -242,17 +260,14 @@ impl Superblock {
             node: head.node,
             peer: head.peer,
             identity,
-            clean: head.flags & flag::CLEAN != 0,
-            compare: head.flags & flag::COMPARE != 0,
-            held_in_logging: head.flags & flag::HELD_IN_LOGGING != 0,
-            changed_outside: head.flags & flag::CHANGED_OUTSIDE != 0,
-            rolling_back: head.flags & flag::ROLLING_BACK != 0,
-            alone: head.flags & flag::ALONE != 0,
-            doubts: CopyDoubts {
-                assumed_equal: head.flags & flag::ASSUMED_EQUAL != 0,
-                differs: head.flags & flag::DIFFERS != 0,
-            },
-            served_unverified: head.flags & flag::SERVED_UNVERIFIED != 0,
+            clean: is(flag::CLEAN),
+            compare: is(flag::COMPARE),
+            held_in_logging: is(flag::HELD_IN_LOGGING),
+            changed_outside: is(flag::CHANGED_OUTSIDE),
+            rolling_back: is(flag::ROLLING_BACK),
+            alone: is(flag::ALONE),
+            doubts: CopyDoubts { assumed_equal: is(flag::ASSUMED_EQUAL), differs: is(flag::DIFFERS) },
+            served_unverified: is(flag::SERVED_UNVERIFIED),
             journal,
             confirmed_ordinal,
             own_from_ordinal,
@@ -263,6 +278,9 @@ impl Superblock {
             given_up,
             rollback_point,
             confirmed,
+            confirmed_before,
+            went_back_to,
+            kept_over,
             primary_mode,
             sizes,
             flushed,

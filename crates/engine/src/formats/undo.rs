@@ -118,7 +118,7 @@ impl UndoIndex {
 }
 
 /// The checksum an index block carries, which the next one repeats.
-fn checksum(block: &[u8]) -> Option<u32> {
+pub(crate) fn checksum(block: &[u8]) -> Option<u32> {
     let stored: [u8; 4] = block.get(INDEX_BYTES - 4..)?.try_into().ok()?;
     Some(u32::from_le_bytes(stored))
 }

@@ -29,11 +29,12 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 #[repr(u8)]
 pub enum Version {
     /// Both nodes report what degrading leaves of the order, GroupState says that its sender hands over, Tick says what speaks against the
-    /// copy, and ProbeResult whether its range could be read. 6 (SyncBegin says what is left out, as the secondary has applied it), 5 (both
-    /// nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4 (SyncBegin names the
-    /// run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel packed), 2 (flush
-    /// points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one ordered stream per group, three
-    /// confirmations, sync in the stream) were never released.
+    /// copy, and ProbeResult whether its range could be read. A node says in its hello what its peer had confirmed, where it went back to,
+    /// and over which history it keeps its own; a fork is resolved by Union and Saved. 6 (SyncBegin says what is left out, as the secondary
+    /// has applied it), 5 (both nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4
+    /// (SyncBegin names the run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel
+    /// packed), 2 (flush points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one ordered stream per
+    /// group, three confirmations, sync in the stream) were never released.
     V7 = 7,
 }
 
@@ -85,12 +86,17 @@ pub enum FrameKind {
     BitsAsk = 20,
     /// Secondary: words of dirty bits of `volume` from region `offset` on, [`flags::LAST`] with the last of them.
     Bits = 21,
+    /// Primary whose content was chosen: words of the dirty bits of both nodes, as in `Bits`: save what you hold there. The last one has in
+    /// `length` how many came before it.
+    Union = 22,
+    /// Secondary: the answer: it is saved, `length` bytes; or why not, in `flags`.
+    Saved = 23,
 }
 
 impl FrameKind {
     pub fn from_byte(byte: u8) -> Option<FrameKind> {
         use FrameKind::*;
-        const ALL: [FrameKind; 21] = [
+        const ALL: [FrameKind; 23] = [
             GroupHello,
             SyncBegin,
             SyncReady,
@@ -112,6 +118,8 @@ impl FrameKind {
             Pulled,
             BitsAsk,
             Bits,
+            Union,
+            Saved,
         ];
         ALL.into_iter().find(|k| *k as u8 == byte)
     }
@@ -120,8 +128,10 @@ impl FrameKind {
     pub fn sender(self) -> Option<Role> {
         use FrameKind::*;
         match self {
-            SyncBegin | Data | Zero | Void | Probe | SyncEnd | Tick | TailAsk | Pull | BitsAsk => Some(Role::Primary),
-            SyncReady | ProbeResult | Ack | Tail | Pulled | Bits => Some(Role::Secondary),
+            SyncBegin | Data | Zero | Void | Probe | SyncEnd | Tick | TailAsk | Pull | BitsAsk | Union => {
+                Some(Role::Primary)
+            }
+            SyncReady | ProbeResult | Ack | Tail | Pulled | Bits | Saved => Some(Role::Secondary),
             GroupHello | Heartbeat | HeartbeatEcho | GroupState | Goodbye => None,
         }
     }
@@ -141,7 +151,7 @@ impl FrameKind {
         match self {
             FrameKind::Data | FrameKind::Pulled => PART_BYTES_MAX,
             FrameKind::Void | FrameKind::Zero | FrameKind::SyncEnd | FrameKind::SyncReady | FrameKind::ProbeResult => 0,
-            FrameKind::Pull | FrameKind::BitsAsk => 0,
+            FrameKind::Pull | FrameKind::BitsAsk | FrameKind::Saved => 0,
             FrameKind::Probe => 32,
             FrameKind::Heartbeat | FrameKind::HeartbeatEcho => HEARTBEAT_BYTES,
             _ => CONTROL_BYTES_MAX,
@@ -159,12 +169,16 @@ pub mod flags {
     pub const NO_HOLE: u16 = 4;
     /// ProbeResult: hashes were equal.
     pub const EQUAL: u16 = 8;
-    /// Tail, Bits: nothing follows.
+    /// Tail, Bits, Union: nothing follows.
     pub const LAST: u16 = 16;
     /// Tail: more was confirmed than is named, and nobody knows what.
     pub const UNKNOWN: u16 = 32;
     /// ProbeResult: the range could not be read there.
     pub const UNREADABLE: u16 = 64;
+    /// Saved: it is not, for want of space.
+    pub const NO_SPACE: u16 = 128;
+    /// Saved: it is not, as a disk failed.
+    pub const FAILED: u16 = 256;
 }
 
 /// A frame's header, decoded. Fields that a kind does not use are zero.
@@ -501,6 +515,14 @@ pub struct GroupHello {
     pub required: u64,
     /// As they are on the sender: a promotion there serves by them.
     pub settings: Settings,
+    /// What the peer had confirmed to the sender: in this run, or in the last history of which the sender was primary.
+    pub confirmed: crate::formats::identity::Confirmed,
+    /// The image before a sync that the sender went back to, the last time; blank: none. What it undid for it is dirty there.
+    pub went_back_to: Position,
+    /// The tag of the generation over which the sender keeps its own content, by an operator's order; 0: none.
+    pub keeps_over: u64,
+    /// The tag of the generation for which the sender was demoted in this session, by an operator's order; 0: none.
+    pub yields_to: u64,
     /// A primary's: the sizes of the group. A secondary's: what its devices hold.
     pub volume_bytes: Vec<u64>,
 }
@@ -518,6 +540,10 @@ impl GroupHello {
         w.u64(self.features);
         w.u64(self.required);
         encode_settings(&self.settings, &mut w);
+        self.confirmed.encode(&mut w);
+        w.position(self.went_back_to);
+        w.u64(self.keeps_over);
+        w.u64(self.yields_to);
         w.u16(self.volume_bytes.len() as u16);
         for size in &self.volume_bytes {
             w.u64(*size);
@@ -533,6 +559,9 @@ impl GroupHello {
         let (granted_bytes, dirty_bytes, flags) = (r.number()?, r.number()?, r.u8().filter(|flags| flags & !7 == 0)?);
         let (features, required) = (r.u64()?, r.u64()?);
         let settings = decode_settings(&mut r)?;
+        let confirmed =
+            crate::formats::identity::Confirmed { position: r.peers_position()?, image: r.peers_position()? };
+        let (went_back_to, keeps_over, yields_to) = (r.peers_position()?, r.u64()?, r.u64()?);
         let count = usize::from(r.u16()?);
         if count > crate::limits::VOLUMES_MAX {
             return None;
@@ -551,6 +580,10 @@ impl GroupHello {
             features,
             required,
             settings,
+            confirmed,
+            went_back_to,
+            keeps_over,
+            yields_to,
             volume_bytes,
         })
     }

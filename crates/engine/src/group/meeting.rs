@@ -98,10 +98,15 @@ impl Group {
         if !self.primary.fits(&mut self.common, cx, &hello) {
             return;
         }
+        let parts = promoted && self.common.role() == Role::Primary && !self.primary.peer.greeting.is_primary();
         take_up(&mut self.secondary, &mut self.primary.peer, hello);
         reset::open_when_met(self, cx);
         if grants {
             handover::take(self, cx);
+        }
+        if parts {
+            // From here on a fork is judged by what the other one had confirmed when they parted.
+            self.say_hello(cx, FrameKind::GroupState);
         }
         if failed {
             return self.primary.peer_failed(&mut self.common, cx);

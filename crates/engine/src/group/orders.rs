@@ -7,7 +7,7 @@ use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::FrameKind;
 use crate::group::handover::HandoverOrder;
-use crate::group::{Group, equal, handover, reset};
+use crate::group::{Group, equal, forks, handover, reset};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::orders::{FULL_UNDER_WAY, open_choice, under_way};
@@ -58,6 +58,9 @@ impl Group {
         if let Some(refusal) = handover::refuses(&self.handover, &command) {
             return cx.answer(id, CommandResult::Refused(refusal));
         }
+        if let Some(refusal) = forks::refuses(&self.primary.peer, &self.common, &command) {
+            return cx.answer(id, CommandResult::Refused(refusal));
+        }
         match command {
             Command::Set(settings) => {
                 self.apply_settings(cx, settings);
@@ -69,7 +72,12 @@ impl Group {
                 Some(refusal) => cx.answer(id, CommandResult::Refused(refusal)),
                 None => self.command_sync(cx, id, false),
             },
-            Command::Demote => self.primary.peer.demote(&mut self.common, cx, id),
+            Command::Demote => {
+                self.primary.peer.yields_to = 0;
+                self.primary.peer.demote(&mut self.common, cx, id);
+            }
+            Command::Keep { over, discard } => forks::keep(self, cx, id, over, discard),
+            Command::Yield { to } => forks::give_way(self, cx, id, to),
             Command::Promote { force, entropy } => self.promote(cx, Promotion { id, force, entropy }),
             Command::Switchover { to, limit, closes_export, only_asks } => {
                 handover::command(self, cx, id, HandoverOrder { to, limit, closes_export, only_asks });
@@ -215,6 +223,7 @@ impl Group {
             return self.stop_without_space(cx);
         }
         reset::proceed(self, cx);
+        forks::proceed(self, cx);
         match self.common.lifecycle.phase() {
             Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
             Phase::Promoting(promotion) => self.proceed_promote(cx, promotion),
@@ -320,6 +329,7 @@ impl Group {
                     peer.reconcile.begin_pull(common, cx, decision)
                 });
             }
+            AfterBits::Union { question } => self.secondary.union_stored(&mut self.common, cx, Seq(question)),
             // Asked anew meanwhile: what that answer says is stored by itself.
             AfterBits::Joined { .. } | AfterBits::Pull { .. } => {}
         }

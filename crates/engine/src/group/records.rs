@@ -5,7 +5,7 @@ use alloc::format;
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::FrameKind;
-use crate::group::{Group, equal};
+use crate::group::{Group, equal, forks};
 use crate::peer::Peer;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
@@ -41,6 +41,14 @@ impl Group {
                 AfterSuper::Answer { id, .. } => cx.refuse(id, RefusalCode::StoreFailed, Broken::Superblock.words()),
                 AfterSuper::AssumedEqual { id, .. } => {
                     cx.refuse(id, RefusalCode::RecordUnknown, Broken::Superblock.words());
+                }
+                AfterSuper::ForkKept { id, .. } => {
+                    // One of its slots may say it, and what the other node held is saved there.
+                    let why = format!(
+                        "{}; it is not known whether it is on record that this node's content is kept",
+                        Broken::Superblock.words()
+                    );
+                    cx.refuse(id, RefusalCode::RecordUnknown, why);
                 }
                 AfterSuper::PointGone { answer: Some((id, _)) } => {
                     // One of its slots may say it.
@@ -107,6 +115,7 @@ impl Group {
             }
             AfterSuper::FlushFailed { waiters } => self.common.answer_flushes(cx, waiters, false),
             AfterSuper::NewGeneration => self.generation_recorded(cx),
+            AfterSuper::ForkKept { id, text } => forks::kept(self, cx, id, text),
             AfterSuper::ReplayCounted => self.secondary.replay_counted(&mut self.common, cx),
             AfterSuper::Reconciled => {
                 if !self.primary.peer.begins_reconciled(&mut self.common, cx) {

@@ -19,7 +19,7 @@ use core::time::Duration;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::{Identity, Role};
 use crate::formats::wire::{FrameHeader, FrameKind, GroupHello};
-use crate::group::{Group, handover};
+use crate::group::{Group, forks, handover};
 use crate::ids::{CommandId, mix};
 use crate::injected_fault::{Fault, injected};
 use crate::peer::reconcile::CLOSED_BESIDE_PRIMARY;
@@ -294,6 +294,8 @@ pub(super) fn begin_round(group: &mut Group, cx: &mut Cx, round: u64) {
     group.secondary.new_session();
     group.say_hello(cx, FrameKind::GroupHello);
     group.common.set_timer(cx, GroupTimer::Greeting, limits::GREETING_LATE_AFTER);
+    // An order that was given to the halves as they were is none for these.
+    forks::proceed(group, cx);
 }
 
 /// Whether a frame counts. One that says that the peer's half was reset makes both halves meet anew, as after a restart there.

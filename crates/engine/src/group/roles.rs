@@ -143,8 +143,7 @@ impl Group {
         self.common.lifecycle.enter(Phase::Recording);
         let peer_ahead = self.secondary.peer_may_be_ahead(&self.common, &self.primary.peer.greeting);
         if promotion.force && peer_ahead {
-            // What the peer wrote alone is not known here: every region may differ (P3).
-            self.common.volumes.copies_mut().for_each(|copy| copy.dirty.set_all());
+            dirty_what_peer_may_lack(self);
         }
         let follows = |hello: &&GroupHello| !hello.failed && hello.identity.role == Role::Secondary;
         if let Some(hello) = self.primary.peer.greeting.hello().filter(follows) {
@@ -174,14 +173,16 @@ impl Group {
         let image = format!("sequence {} of generation {}, {wall}", position.seq.0, position.generation);
         let needs_verification = self.common.sb.needs_verification() && !self.common.sb.served_unverified;
         let missing = if needs_verification {
-            Some("the peer needs 'sync --full' to follow")
+            Some("the peer follows after 'resolve --keep', or 'sync --full'")
         } else if takes_back && peer_ahead {
             Some(
                 "the demotion is taken back; a peer that was not promoted meanwhile follows by itself, and all is sent to it; what one \
                  that was has written is not here",
             )
         } else if force && peer_ahead {
-            Some("whatever the peer acknowledged after it is not here; the peer needs 'sync --full' to follow")
+            Some(
+                "whatever the peer acknowledged after it is not here; the peer follows after 'resolve --keep', or 'sync --full'",
+            )
         } else {
             None
         };
@@ -190,6 +191,7 @@ impl Group {
         let answer =
             PromotionAnswer { at: format!("promoted at {image}"), needs_verification, missing, other_mode, warn };
         self.secondary.primary_report.forget();
+        self.primary.peer.yields_to = 0;
         self.common.save_in_both_slots(cx, AfterSuper::Promoted { id, answer });
     }
 
@@ -222,6 +224,20 @@ impl Group {
         }
         // The session began while this node was secondary, and nobody has set the clock's timer.
         self.primary.peer.send_tick(&mut self.common, cx);
+    }
+}
+
+/// The peer may be ahead, and what it wrote alone stands in its own bits: they are asked for before anything is sent to it. Here is
+/// dirty what stands here, and there perhaps not (P3).
+fn dirty_what_peer_may_lack(group: &mut Group) {
+    let Group { common, secondary, .. } = group;
+    if common.sb.takes_demotion_back() || common.sb.given_up > Seq::NONE {
+        // One that follows by itself is not asked when it parted; and of what is kept no more nobody knows where it stands.
+        return common.volumes.copies_mut().for_each(|copy| copy.dirty.set_all());
+    }
+    // What a primary has not flushed it loses with its power.
+    for range in secondary.replica.journal().kept_ranges() {
+        common.volumes.copy_of(range.volume).set_differs(range.offset, range.length);
     }
 }
 

@@ -9,6 +9,7 @@ use crate::formats::superblock::Superblock;
 use crate::formats::wire::FrameHeader;
 use crate::group::{Group, handover, reset};
 use crate::ids::{NodeId, RequestId, VolumeId};
+use crate::peer::forks::next_union;
 use crate::peer::orders::PermitEvents;
 use crate::peer::verify;
 use crate::records::start::CannotStart;
@@ -90,6 +91,9 @@ impl Group {
             }
         } else {
             self.primary.peer.outbox.answers.forget();
+            if let Some(frame) = next_union(&mut self.primary.peer, &self.common, cx) {
+                return Some(frame);
+            }
         }
         self.primary.peer.next_frame(&mut self.common, cx)
     }

@@ -11,6 +11,7 @@ use crate::group::Group;
 use crate::group::handover::{Handover, PeerStands, shown_reason};
 use crate::group::reset::GroupReset;
 use crate::ids::{Position, Seq};
+use crate::peer::forks::keeps_over;
 use crate::peer::repair::reads_regions;
 use crate::peer::resync::waits_for_order;
 use crate::peer::verify;
@@ -240,6 +241,9 @@ impl ShownGroup<'_> {
             link_reason: link.reason.clone(),
             round_trip: link.round_trip(),
             rate_bytes_per_s: link.rate(),
+            generation: self.primary.peer.greeting.generation(),
+            peers_dirty_bytes: self.primary.peer.greeting.hello().map_or(0, |hello| hello.dirty_bytes),
+            keeps_over: self.primary.peer.greeting.hello().map_or(0, |hello| hello.keeps_over),
             role: self.primary.peer.greeting.hello().map(|h| h.identity.role),
             lag_bytes: None,
             lag: None,
@@ -262,7 +266,7 @@ impl ShownGroup<'_> {
     pub fn held_bytes(&self) -> u64 {
         let lease =
             if self.common.role() == Role::Secondary { self.secondary.replica.window().lease_bytes() } else { 0 };
-        self.primary.peer.outbox.outgoing_bytes() + lease
+        self.primary.peer.outbox.outgoing_bytes() + lease + self.secondary.delta.held_bytes()
     }
 
     pub fn identity(&self) -> Identity {
@@ -302,6 +306,10 @@ impl ShownGroup<'_> {
             features: 0,
             required: 0,
             settings: self.common.settings,
+            confirmed: self.common.sb.confirmed_at_last(),
+            went_back_to: self.common.sb.went_back_to,
+            keeps_over: keeps_over(&self.primary.peer, self.common),
+            yields_to: self.primary.peer.yields_to,
             volume_bytes: self.common.volumes.announced_sizes(identity.role),
         }
     }

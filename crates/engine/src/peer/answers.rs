@@ -8,15 +8,14 @@
 //!   What cannot be read is read again after a pause, a few times.
 
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::Role;
 use crate::formats::wire::{FrameHeader, FrameKind, RANGES_MAX, VolumeRange, encode_ranges, flags};
 use crate::ids::*;
-use crate::injected_fault::{Fault, injected};
 use crate::limits::{APPLY_RETRY_AFTER, PART_BYTES_MAX, PULLS_IN_FLIGHT};
+use crate::shared::bits_walk::BitsWalk;
 use crate::shared::kept_tail::KeptTail;
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::volumes::Volumes;
@@ -24,20 +23,17 @@ use crate::state::Broken;
 use crate::time::Mono;
 use crate::{Buf, IoDone, IoResult, Output, SendPayload, Slice, Store};
 
-/// Words of dirty bits in one frame.
-pub(crate) const BITS_WORDS: usize = 4096;
 /// Ranges read for pulls at once: enough to keep the link busy beside a disk, in all 4 MiB at most.
 const READS_MAX: usize = 4;
 
 /// Failed reads of content, one after the other and with a pause behind each, before the group gives up.
 const READ_FAILURES_MAX: u32 = 8;
 
-/// Dirty regions: where the walk over them goes on.
+/// Dirty regions.
 #[derive(Clone, Copy, Debug)]
 struct BitsAnswer {
     question: Seq,
-    volume: usize,
-    region: u64,
+    walk: BitsWalk,
 }
 
 /// Ranges of which the first ones are sent.
@@ -100,7 +96,7 @@ impl PeerAnswers {
 
 impl PeerAnswers {
     pub fn bits_asked(&mut self, question: Seq) {
-        self.bits = Some(BitsAnswer { question, volume: 0, region: 0 });
+        self.bits = Some(BitsAnswer { question, walk: BitsWalk::default() });
     }
 
     /// A primary asks for content. `None`: not of a range that it may ask for.
@@ -150,23 +146,11 @@ impl PeerAnswers {
     }
 
     fn next_bits(&mut self, header: FrameHeader, volumes: &Volumes) -> Option<(FrameHeader, SendPayload)> {
-        let bits = self.bits.as_mut()?;
-        while let Some(volume) = volumes.get(bits.volume) {
-            let Some(region) = volume.copy.dirty.next_set(bits.region) else {
-                (bits.volume, bits.region) = (bits.volume + 1, 0);
-                continue;
-            };
-            let chunk = region as usize / 64 / BITS_WORDS;
-            let words = volume.copy.dirty.words().chunks(BITS_WORDS).nth(chunk).unwrap_or_default();
-            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            let offset = (chunk * BITS_WORDS * 64) as u64;
-            bits.region = offset + (BITS_WORDS * 64) as u64;
-            let offset = if injected(Fault::BitsDisplaced) { 0 } else { offset };
-            let header = FrameHeader { volume: VolumeId(bits.volume as u16), offset, ..header };
-            return Some((header, SendPayload::Control(bytes)));
+        let frame = self.bits.as_mut()?.walk.next(header, volumes);
+        if frame.0.flags & flags::LAST != 0 {
+            self.bits = None;
         }
-        self.bits = None;
-        Some((FrameHeader { flags: flags::LAST, ..header }, SendPayload::None))
+        Some(frame)
     }
 
     /// Reads what is asked for, a little ahead of the link, as far as there is memory for it; the first range always.
@@ -228,7 +212,6 @@ impl PeerAnswers {
     }
 }
 
-const _: () = assert!(BITS_WORDS * 8 <= crate::limits::CONTROL_BYTES_MAX as usize);
 const _: () = assert!(PULLS_IN_FLIGHT >= READS_MAX);
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 
 use crate::common::GroupCommon;
 use crate::context::Cx;
+use crate::formats::fork::{ForkSide, row_of_fork};
 use crate::formats::identity::{Decision, DecisionRow, Role, row, row_back, went_back};
 use crate::formats::wire::GroupHello;
+use crate::peer::forks::{kept_over, own_side};
 use crate::peer::resync::HELD_IN_LOGGING;
 use crate::peer::stream::PeerStream;
 use crate::peer::{NOT_GREETED, Peer};
@@ -26,6 +28,7 @@ impl Peer {
         // What can still be sent in order.
         let unbroken = self.outbox.stream().map(PeerStream::unbroken);
         let row = row(&ours, theirs, unbroken);
+        let row = row_of_fork(row, &own_side(common, ours), &ForkSide::of(hello), kept_over(common));
         Some((row, row.decision(&ours, theirs)))
     }
 

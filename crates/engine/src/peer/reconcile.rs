@@ -18,14 +18,15 @@ use alloc::{format, vec};
 
 use crate::common::GroupCommon;
 use crate::context::Cx;
-use crate::formats::bitmap::regions;
 use crate::formats::identity::{Decision, DecisionReason, Identity};
 use crate::formats::wire::{FlushPoints, FrameHeader, FrameKind, GroupHello, VolumeRange, flags};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::limits::{self, REGION_BYTES, SECTOR_BYTES};
+use crate::peer::forks::is_kept_over;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::shared::bits_walk::join_words;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::shared::operation_slots::SlotOperation;
@@ -153,6 +154,8 @@ pub(crate) struct Reconciliation {
     pulling: PullProgress,
     /// A full sync begins when all that is on record.
     full_sync_due: bool,
+    /// An operator chose this node's content: nothing is fetched from the peer, and its bits are joined all the same.
+    keeps: bool,
 }
 
 impl Reconciliation {
@@ -168,7 +171,19 @@ impl Reconciliation {
 
     pub fn session_ends(&mut self) {
         self.enter(ReconcileStage::NotYet);
-        self.full_sync_due = false;
+        (self.full_sync_due, self.keeps) = (false, false);
+    }
+
+    /// From the beginning, in the same session. `keeps`: this node's content was chosen, and is not on record yet.
+    pub fn begin_anew(&mut self, keeps: bool) {
+        self.enter(ReconcileStage::NotYet);
+        self.keeps = keeps;
+    }
+
+    /// A question beside those of the stages; its number.
+    pub fn ask(&mut self) -> Seq {
+        self.questions += 1;
+        Seq(self.questions)
     }
 
     /// In the session of the run before, which was reset: answers to its questions are told from those to this run's.
@@ -233,7 +248,8 @@ impl Reconciliation {
         if let Some(Decision::NeedsFullSync(why @ DecisionReason::PeerWentBack { .. })) = decision {
             return self.went_back_unverified(common, cx, why);
         }
-        if hello.dirty_bytes > 0 && !injected(Fault::BitsNotJoined) {
+        let unjoined = injected(Fault::BitsNotJoined) || self.keeps && injected(Fault::ForkBitsUnjoined);
+        if hello.dirty_bytes > 0 && !unjoined {
             self.questions += 1;
             cx.send(link, self.question(common, cx, FrameKind::BitsAsk), SendPayload::None);
             self.enter(ReconcileStage::AskedBits);
@@ -254,19 +270,7 @@ impl Reconciliation {
         if !matches!(self.stage, ReconcileStage::AskedBits) {
             return Some(());
         }
-        let at = usize::from(header.volume.0);
-        let (theirs, volume) = (*greeting.hello()?.volume_bytes.get(at)?, common.volumes.get_mut(at)?);
-        let last = header.offset.checked_add(words.len() as u64 * 8)?;
-        let in_words = words.len().is_multiple_of(8) && header.offset.is_multiple_of(64);
-        // Its volume may be larger than ours.
-        if !in_words || last > regions(theirs).next_multiple_of(64) {
-            return None;
-        }
-        for (at, word) in words.chunks_exact(8).enumerate() {
-            let word = u64::from_le_bytes(word.try_into().ok()?);
-            volume.copy.dirty.join_word(header.offset / 64 + at as u64, word);
-        }
-        if header.flags & flags::LAST != 0 {
+        if join_words(&mut common.volumes, &greeting.hello()?.volume_bytes, header, words)? {
             cx.coverage.hit(CoveragePoint::BitsJoined);
             self.enter(ReconcileStage::StoringBits);
             common.bits().save(cx, AfterBits::Joined { question: self.questions });
@@ -286,12 +290,13 @@ impl Reconciliation {
 
     /// The peer may have confirmed what this node lost with its power.
     fn ask_tail(&mut self, common: &mut GroupCommon, cx: &mut Cx, hello: &GroupHello, link: LinkId) {
-        if !common.sb.needs_verification() {
+        if self.keeps || !common.sb.needs_verification() {
             self.enter(ReconcileStage::Done);
             return;
         }
-        if !common.sb.followed_unverified_run(&hello.identity) {
-            // It has nothing of that run.
+        let is_kept = is_kept_over(common, &hello.identity);
+        if is_kept || !common.sb.followed_unverified_run(&hello.identity) {
+            // It has nothing of that run, or what it has was given up by an operator.
             return self.nothing_to_verify(common, cx);
         }
         let sb = &common.sb;
@@ -492,7 +497,7 @@ impl Reconciliation {
 
     // ---- the operator decides --------------------------------------------------------------------------------------
 
-    fn ask(&mut self, question: String) -> ReconcileOutcome {
+    fn ask_in_words(&mut self, question: String) -> ReconcileOutcome {
         self.enter(ReconcileStage::Asking { question: question.clone() });
         ReconcileOutcome::Asks(question)
     }
@@ -512,7 +517,7 @@ impl Reconciliation {
         }
         let since = if outside { "a volume was written from outside since" } else { "this node has served since" };
         let bytes: u64 = ranges.iter().map(|range| range.length).sum();
-        self.ask(format!(
+        self.ask_in_words(format!(
             "before this node lost power the peer confirmed {} ({} ranges) that may be missing here, and {since}: \
              '{}' here keeps this node's content; to keep the peer's, demote this node \
              and promote the peer with --force",
@@ -541,7 +546,7 @@ impl Reconciliation {
             Self::keeps_this_nodes_content(Some(Decision::NeedsFullSync(went_back)))
         );
         common.stays_closed(cx, Some(why.clone()));
-        self.ask(why)
+        self.ask_in_words(why)
     }
 
     /// The peer confirmed writes that may be missing here, and does not know any more which: no time that passes makes that good.
@@ -554,7 +559,7 @@ impl Reconciliation {
         cx.coverage.hit(CoveragePoint::TailUnknown);
         let keeps = Self::keeps_this_nodes_content(decision);
         if common.fenced_since().is_none() {
-            return self.ask(format!(
+            return self.ask_in_words(format!(
                 "before this node lost power the peer confirmed writes that may be missing here, and which ones cannot be known any \
                  more, and this node has served since: '{keeps}' here keeps this node's content; if the peer still \
                  holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
@@ -566,7 +571,7 @@ impl Reconciliation {
              peer still holds an image ('farshore status' there), demote this node and promote the peer with --force to keep that"
         );
         common.stays_closed(cx, Some(why.clone()));
-        self.ask(why)
+        self.ask_in_words(why)
     }
 
     /// What an operator types who chooses this node's content: one that was promoted since is taken up by a full sync only.

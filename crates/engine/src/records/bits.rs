@@ -47,11 +47,13 @@ pub(crate) enum AfterBits {
     Joined { question: u64 },
     /// What will be pulled after its answer to this question is dirty.
     Pull { question: u64 },
+    /// What the two sides of a fork hold against each other, as the primary named it with this question, is stored here too.
+    Union { question: u64 },
 }
 
 impl AfterBits {
     fn is_of_a_question(&self) -> bool {
-        matches!(self, AfterBits::Joined { .. } | AfterBits::Pull { .. })
+        matches!(self, AfterBits::Joined { .. } | AfterBits::Pull { .. } | AfterBits::Union { .. })
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod superblock_changes;
 
+pub(crate) use superblock_changes::keep_over;
+
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -64,6 +66,11 @@ pub(crate) enum AfterSuper {
         waiters: Vec<FlushWaiter>,
     },
     NewGeneration,
+    /// A fork is resolved: this node's content was chosen.
+    ForkKept {
+        id: CommandId,
+        text: String,
+    },
     ReplayCounted,
     Reconciled,
     ServedUnverified,

@@ -147,6 +147,11 @@ impl ReplicaJournal {
         (ranges, given_up || too_many)
     }
 
+    /// What the primary would lose with its power.
+    pub fn kept_ranges(&self) -> Vec<VolumeRange> {
+        self.kept.beyond(&FlushPoints::default()).collect()
+    }
+
     /// The oldest write that is kept for a primary that may lose it.
     pub fn oldest_kept(&self) -> Option<Seq> {
         self.kept.oldest()

@@ -44,6 +44,7 @@ impl Secondary {
             return common.protocol_error(cx, "a sync of another run or history than its own");
         }
         self.replica.end_stream();
+        self.delta.forget();
         self.begins += 1;
         self.beginning = Some(StreamBeginning { begin, number: self.begins, recording: false });
         self.proceed_sync_begin(common, cx, primary);

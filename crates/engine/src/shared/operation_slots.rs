@@ -55,6 +55,18 @@ pub(crate) enum SlotOperation {
     RestoreRead(SavedRange),
     RestoreWrite(SavedRange),
     RestoreFlush,
+    Delta(DeltaPart),
+}
+
+/// What is done for a delta.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeltaPart {
+    Renew,
+    /// Of the batch that is being gathered: its range of this position.
+    Read(usize),
+    Batch,
+    Flush,
+    Head,
 }
 
 /// Operations by slot; a slot is reused only after its operation is gone.
@@ -134,9 +146,15 @@ impl OperationSlots {
         self.free.len() == self.ops.len()
     }
 
-    /// Something of the undo store is in flight.
+    /// Something of the undo store, or of a delta, is in flight.
     pub fn saves(&self) -> bool {
-        self.ops.iter().any(|op| matches!(op, Some(SlotOperation::SaveRead { .. } | SlotOperation::SaveBatch { .. })))
+        use SlotOperation::{Delta, SaveBatch, SaveRead};
+        self.ops.iter().any(|op| matches!(op, Some(SaveRead { .. } | SaveBatch { .. } | Delta(_))))
+    }
+
+    /// Something of a delta is in flight.
+    pub fn saves_delta(&self) -> bool {
+        self.ops.iter().any(|op| matches!(op, Some(SlotOperation::Delta(_))))
     }
 
     /// A write of a snapshot is on its way to the undo store, also of one that is over.

@@ -9,10 +9,10 @@ use engine::limits::{MIB, PART_BYTES_MAX, REGION_BYTES, VOLUMES_MAX};
 use engine::state::{CopyDoubts, Mode};
 use engine::superblock::Superblock;
 use engine::wire::GroupHello;
-use engine::{cell, journal, superblock, undo};
+use engine::{cell, delta, journal, superblock, undo};
 
 /// By the names of their parts in the page.
-pub fn parts() -> [(&'static str, String); 10] {
+pub fn parts() -> [(&'static str, String); 11] {
     [
         ("cell", cell_table()),
         ("identity", identity_table()),
@@ -24,6 +24,7 @@ pub fn parts() -> [(&'static str, String); 10] {
         ("journal-entry", journal_entry_table()),
         ("undo", undo_index_table()),
         ("saved-range", saved_range_table()),
+        ("delta", delta_head_table()),
     ]
 }
 
@@ -187,7 +188,21 @@ fn superblock_table() -> String {
         number("point reserved bytes", 8, 0x5e5e, "for what the sync may still overwrite first"),
     ]);
     fields.extend(confirmed());
+    let before = "the same of the last history of which this node was primary, before its role changed";
+    fields.extend(position("confirmed before", 0x6c00, [before, "", "", ""]));
+    fields.extend(position("confirmed image before", 0x6d00, [""; 4]));
+    fields.extend(position(
+        "went back to",
+        0x6e00,
+        ["the image before a sync that the copy went back to last", "", "", ""],
+    ));
     fields.extend([
+        number(
+            "kept over",
+            8,
+            0x6f6f,
+            "digest of the peer's generation tag, run and number over which this primary's content was chosen; 0: none",
+        ),
         number(
             "mode of the primary",
             1,
@@ -199,7 +214,7 @@ fn superblock_table() -> String {
         number("first volume's sectors", 6, 0x6b6b, "its size in the group, in 512 bytes; 0: the device's"),
         number("second volume's flushed", 8, 0x6060, "and so on"),
         number("second volume's sectors", 6, 0x6c6c, ""),
-        zero(3667, ""),
+        zero(3563, ""),
     ]);
     table("superblock", &image[cell::HEAD_BYTES..][..cell::BODY_BYTES], fields)
 }
@@ -341,6 +356,32 @@ fn undo_index_table() -> String {
         checksum(&image, ""),
     ];
     table("undo index", &image, fields)
+}
+
+fn delta_head_table() -> String {
+    let image = samples::delta_head().encode();
+    assert_eq!(delta::DeltaHead::decode(&image), Some(samples::delta_head()));
+    let mut fields = vec![
+        magic("FSHDELTA", "`FSHDELTA`"),
+        number("version", 2, delta::VERSION.into(), delta::VERSION.to_string()),
+        number("entries", 2, 1, "always 1"),
+        number("node", 2, 0xd2, "whose content it is"),
+        number("peer", 2, 0xd3, "whose content was chosen"),
+        number("tag", 8, 0xd1, "identity of cluster and group"),
+    ];
+    fields.extend(position("", 0xd400, ["the last position of what was given up", "", "", ""]));
+    fields.extend([
+        number("chosen generation number", 8, 0xd5, "the history that was chosen"),
+        number("chosen generation tag", 8, 0xd6, ""),
+        number("batches", 8, 0xd7, "that follow"),
+        number("ranges", 8, 0xd8, "in them"),
+        number("content bytes", 8, 0xd9, "of the ranges"),
+        number("file bytes", 8, 0xda, "where the last batch ends"),
+        number("chain", 4, 0xdb, "checksum of the last index; 0: none"),
+        zero(3984, ""),
+        checksum(&image, ""),
+    ]);
+    table("delta head", &image, fields)
 }
 
 fn saved_range_table() -> String {

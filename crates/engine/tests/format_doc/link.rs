@@ -23,7 +23,7 @@ pub fn parts() -> [(&'static str, String); 8] {
 }
 
 /// Of each kind of frame its sender and meaning, the header's fields in use, and the payload.
-const KINDS: [(FrameKind, &str, &str, &str); 21] = [
+const KINDS: [(FrameKind, &str, &str, &str); 23] = [
     (
         FrameKind::GroupHello,
         "both: first of each group on a session, and of each [round](#rounds)",
@@ -80,6 +80,13 @@ const KINDS: [(FrameKind, &str, &str, &str); 21] = [
         "volume; offset: first region; flags of the last one: last frame",
         "words of 8 bytes",
     ),
+    (
+        FrameKind::Union,
+        "P, whose content was chosen: the dirty bits of both; save what you hold there",
+        "as Bits; length of the last one: how many came before",
+        "words of 8 bytes",
+    ),
+    (FrameKind::Saved, "S: it is saved, or why not", "length: bytes saved; flags: no space, a disk failed", "none"),
 ];
 
 /// The kinds that the code knows, in the order of their bytes.
@@ -105,6 +112,8 @@ fn frame_flags() -> String {
         (wire::flags::LAST, "last frame"),
         (wire::flags::UNKNOWN, "unknown writes were confirmed too"),
         (wire::flags::UNREADABLE, "the range could not be read"),
+        (wire::flags::NO_SPACE, "no space for what is to be saved"),
+        (wire::flags::FAILED, "a disk failed meanwhile"),
     ];
     flags.map(|(bit, meaning)| format!("{bit} {meaning}")).join("; ")
 }
@@ -183,7 +192,7 @@ fn starts() -> String {
 }
 
 fn group_hello_table() -> String {
-    let fields = [
+    let mut fields = vec![
         bytes(
             "identity",
             samples::superblock().encode()[cell::HEAD_BYTES..][..90].to_vec(),
@@ -218,9 +227,31 @@ fn group_hello_table() -> String {
         number("queue bytes", 8, 0xb8, ""),
         number("queue items", 8, 0xb9, ""),
         number("degrade", 1, 1, degrades()),
+    ];
+    let link = "what the peer had confirmed to the sender: [format](format.md#what-the-peer-confirmed)";
+    fields.extend(position("confirmed", 0x6600, [link, "", "", ""]));
+    fields.extend(position("confirmed image", 0x6700, [""; 4]));
+    fields.extend(position(
+        "went back to",
+        0xbb00,
+        ["the image before a sync that the sender went back to last", "", "", ""],
+    ));
+    fields.extend([
+        number(
+            "keeps over",
+            8,
+            0xbc,
+            "tag of the generation over which the sender keeps its own content, by an order; 0: none",
+        ),
+        number(
+            "yields to",
+            8,
+            0xbf,
+            "tag of the generation for which the sender was demoted in this session, by an order; 0: none",
+        ),
         number("volumes", 2, 1, format!("at most {VOLUMES_MAX}")),
         number("first volume's size", 8, 0xb3, "and so on: in the group (P), or of the device (S)"),
-    ];
+    ]);
     table("GroupHello", &samples::hello().encode(), fields)
 }
 

@@ -3,6 +3,7 @@
 use engine::activity::{self, Extent};
 use engine::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
 use engine::cell;
+use engine::delta::DeltaHead;
 use engine::identity::{Confirmed, Identity, Role};
 use engine::journal::{JournalEntry, JournalIndex, RecordKind};
 use engine::limits::{REGION_BYTES, SECTOR_BYTES};
@@ -68,6 +69,9 @@ pub fn superblock() -> Superblock {
             reserved_bytes: 0x5e5e,
         },
         confirmed: confirmed(),
+        confirmed_before: Confirmed { position: at(0x6c00), image: at(0x6d00) },
+        went_back_to: at(0x6e00),
+        kept_over: 0x6f6f,
         primary_mode: Some(Mode::Async),
         sizes: vec![0x6b6b * SECTOR_BYTES, 0x6c6c * SECTOR_BYTES],
         flushed: vec![Seq(0x5f5f), Seq(0x6060)],
@@ -178,6 +182,10 @@ pub fn hello() -> GroupHello {
             queue_items: 0xb9,
             start_alone: StartAlone::Wait(Duration::from_nanos(0xba)),
         },
+        confirmed: confirmed(),
+        went_back_to: at(0xbb00),
+        keeps_over: 0xbc,
+        yields_to: 0xbf,
         volume_bytes: vec![0xb3],
     }
 }
@@ -232,5 +240,20 @@ pub fn undo_index() -> undo::UndoIndex {
         chain: 0xf8f8,
         bytes: 0x3000,
         entries: vec![entry],
+    }
+}
+
+pub fn delta_head() -> DeltaHead {
+    DeltaHead {
+        tag: 0xd1,
+        node: NodeId(0xd2),
+        peer: NodeId(0xd3),
+        position: at(0xd400),
+        chosen: Generation { number: 0xd5, tag: 0xd6 },
+        batches: 0xd7,
+        ranges: 0xd8,
+        content_bytes: 0xd9,
+        file_bytes: 0xda,
+        chain: 0xdb,
     }
 }

@@ -214,6 +214,9 @@ impl Reply {
                 | ApiRequest::Set { .. }
                 | ApiRequest::SetLink { .. }
                 | ApiRequest::Demote { .. }
+                | ApiRequest::Resolve { .. }
+                | ApiRequest::Keep { .. }
+                | ApiRequest::Yield { .. }
                 | ApiRequest::Promote { .. }
                 | ApiRequest::Reset { .. }
                 | ApiRequest::Switchover(_)

@@ -95,6 +95,31 @@ pub enum ApiRequest {
         #[serde(default, skip_serializing_if = "is_false")]
         skip_hooks: bool,
     },
+    /// Resolve a fork: the content of this node is kept, and the other one yields. What that held where the two differ is saved first.
+    Resolve {
+        group: String,
+        keep: String,
+        #[serde(default, skip_serializing_if = "is_false")]
+        discard: bool,
+        #[serde(default, skip_serializing_if = "is_false")]
+        close_clients: bool,
+    },
+    /// Its one half: this node's content is kept over the peer's of the generation with this tag.
+    Keep {
+        group: String,
+        over: u64,
+        #[serde(default, skip_serializing_if = "is_false")]
+        discard: bool,
+    },
+    /// Its other half: this node is demoted for the peer of the generation with this tag.
+    Yield {
+        group: String,
+        to: u64,
+        #[serde(default, skip_serializing_if = "is_false")]
+        discard: bool,
+        #[serde(default, skip_serializing_if = "is_false")]
+        close_clients: bool,
+    },
     /// Give a mark up; so far the rollback point is the only one.
     DropMark {
         group: String,
@@ -184,6 +209,9 @@ impl ApiRequest {
             | ApiRequest::Set { .. }
             | ApiRequest::SetLink { .. }
             | ApiRequest::Demote { .. }
+            | ApiRequest::Resolve { .. }
+            | ApiRequest::Keep { .. }
+            | ApiRequest::Yield { .. }
             | ApiRequest::Promote { .. }
             | ApiRequest::Reset { .. }
             | ApiRequest::TakeOver { .. }

@@ -4,6 +4,7 @@
 mod activity;
 mod bitmap;
 mod cell;
+mod delta;
 mod journal;
 mod report;
 mod small;
@@ -35,6 +36,7 @@ enum FileKind {
     Activity,
     Journal,
     Undo,
+    Delta,
     Fingerprints,
     Overrides,
     LinkOverrides,
@@ -43,11 +45,12 @@ enum FileKind {
     Blank,
 }
 
-const MAGICS: [(&[u8; 8], FileKind); 7] = [
+const MAGICS: [(&[u8; 8], FileKind); 8] = [
     (b"FSHSUPER", FileKind::Superblock),
     (b"FSHBITMP", FileKind::Bitmaps),
     (b"FSHACTIV", FileKind::Activity),
     (b"FSHBATCH", FileKind::Journal),
+    (b"FSHDELTA", FileKind::Delta),
     (b"FSHUNDOB", FileKind::Undo),
     (b"FSHRLINK", FileKind::LinkHistory),
     (&seals::MAGIC, FileKind::Fingerprints),
@@ -61,6 +64,7 @@ impl FileKind {
             FileKind::Activity => "activity log of a group",
             FileKind::Journal => "journal of a group",
             FileKind::Undo => "undo store of a group",
+            FileKind::Delta => "what a node held where it differed from the peer that was chosen over it",
             FileKind::Fingerprints => "fingerprints of a group's volumes",
             FileKind::Overrides => "settings changed by 'farshore set'",
             FileKind::LinkOverrides => "settings changed by 'farshore link set'",
@@ -77,6 +81,7 @@ impl FileKind {
             "activity" => Some(FileKind::Activity),
             "journal" => Some(FileKind::Journal),
             "undo" => Some(FileKind::Undo),
+            "delta" => Some(FileKind::Delta),
             "fingerprints" => Some(FileKind::Fingerprints),
             "overrides.toml" => Some(FileKind::Overrides),
             "link.toml" => Some(FileKind::LinkOverrides),
@@ -86,6 +91,9 @@ impl FileKind {
 }
 
 pub fn run(args: &InspectArgs) -> CommandOutcome {
+    if let Some(range) = &args.extract {
+        return delta::extract(&args.files, range);
+    }
     let mut worst = Exit::Done;
     let mut objects = Vec::new();
     for file in &args.files {
@@ -155,6 +163,7 @@ fn look(file: &Path) -> Result<(FileKind, u64, InspectReport), String> {
         FileKind::Bitmaps => bitmap::report(&whole()?, file),
         FileKind::Activity => activity::report(&whole()?, file),
         FileKind::Journal => journal::report(&opened, found.len(), file).map_err(cannot)?,
+        FileKind::Delta => delta::report(&opened, found.len()).map_err(cannot)?,
         FileKind::Undo => undo::report(&opened, found.len(), file).map_err(cannot)?,
         FileKind::Fingerprints => small::fingerprints(&whole()?),
         FileKind::Overrides => small::overrides(&whole()?, file),

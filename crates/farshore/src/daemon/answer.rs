@@ -1,5 +1,6 @@
 //! The desk behind the control socket: each request to the data thread, each answer back in the socket's words.
 
+mod forks;
 mod roles;
 mod switchover;
 
@@ -331,7 +332,15 @@ impl Desk {
                 self.command(&group, command).await
             }
             ApiRequest::Demote { group, close_clients, skip_hooks } => {
-                self.demote(&group, close_clients, skip_hooks).await
+                self.demote(&group, close_clients, skip_hooks, Command::Demote).await
+            }
+            ApiRequest::Resolve { .. } => {
+                let message = format!("node {} resolves no fork for another node: type it there", self.node);
+                Ok(Reply::coded(ErrorCode::BadRequest, DeskRefusal::NotCarried, message))
+            }
+            ApiRequest::Keep { group, over, discard } => self.command(&group, Command::Keep { over, discard }).await,
+            ApiRequest::Yield { group, to, discard, close_clients } => {
+                self.yields(&group, to, discard, close_clients).await
             }
             ApiRequest::Promote { group, force, skip_hooks, is_announced } => {
                 self.promote(&group, force, RunHooks { skipped: skip_hooks, before_has_run: is_announced }).await

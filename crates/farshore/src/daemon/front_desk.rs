@@ -8,11 +8,15 @@
 //! * a switchover is: nothing is lost by it, it names the node that is to be primary, and typed twice it changes nothing;
 //! * a full sync is not either: who means to keep the node where it is typed would have that one overwritten.
 
+use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::RefusalCode;
 use engine::identity::Role;
 use host::link::control::ControlFailure;
+use tokio::time::sleep;
 
 use super::answer::Desk;
 use super::events::commands::{CommandEnd, CommandSource, CommandText, switchover_words, verify_words};
@@ -22,6 +26,10 @@ use super::peer_desk::visitors::{Carried, carried};
 use crate::api::refusals::DeskRefusal;
 use crate::api::server::Asker;
 use crate::api::{ApiRequest, ErrorCode, RefusalView, Reply, SwitchoverOrder};
+
+/// A node that is to yield hears of the one that is kept over the link: it is asked after this time, and so often.
+const YIELD_AFTER: Duration = Duration::from_millis(300);
+const YIELD_TRIES: u32 = 30;
 
 /// How long an order waits for who gave it. That takes a millisecond.
 const WHO_PATIENCE: Duration = Duration::from_millis(500);
@@ -42,6 +50,9 @@ impl FrontDesk {
             ApiRequest::On { node, order } => self.answer_on(&node, *order, asker).await,
             ApiRequest::StatusOfBoth { group } => self.status_of_both(group, asker).await,
             ApiRequest::ConnectPreview { group } => self.preview(group, asker).await,
+            ApiRequest::Resolve { group, keep, discard, close_clients } => {
+                self.resolve((group, keep), discard, close_clients, asker).await
+            }
             request => match self.whose(&request).await {
                 None => self.desk.answer(request, asker).await,
                 Some((peer, why)) => self.carry(&peer, request, &why, asker).await,
@@ -63,6 +74,65 @@ impl FrontDesk {
             Carried::Never(what) => {
                 let message = format!("{what} is not carried to another node; type it on node {node}");
                 Reply::coded(ErrorCode::BadRequest, DeskRefusal::NotCarried, message)
+            }
+        }
+    }
+
+    /// The node that is kept is asked first, and waits for the other one to yield. Both orders name the histories as they were looked at
+    /// here: what changed since is refused.
+    async fn resolve(
+        &self,
+        (group, keep): (String, String),
+        discard: bool,
+        close_clients: bool,
+        asker: Asker,
+    ) -> Reply {
+        let fork = match self.desk.fork_in(&group).await {
+            Ok(fork) => fork,
+            Err(refusal) => return refusal,
+        };
+        let (here, peer) = (self.desk.node().to_string(), fork.peer.as_str());
+        if keep != here && keep != peer {
+            let message = format!("{group}: node {keep:?} does not have this group; its nodes are {here} and {peer}");
+            return Reply::error(ErrorCode::BadValue, message);
+        }
+        let is_kept = keep == here;
+        let (over, to) = if is_kept { (fork.theirs, fork.ours) } else { (fork.ours, fork.theirs) };
+        let keeps = ApiRequest::Keep { group: group.clone(), over, discard };
+        let yields = ApiRequest::Yield { group, to, discard, close_clients };
+        let second = Asker { operation: Arc::default(), ..asker.clone() };
+        let mut keeping = pin!(self.order(is_kept, peer, keeps, asker));
+        let yielding = self.yields(!is_kept, peer, yields, second);
+        tokio::select! {
+            biased;
+            kept = &mut keeping => kept,
+            yielded = yielding => match yielded {
+                Reply::Ok { .. } => keeping.await,
+                refused => refused,
+            },
+        }
+    }
+
+    /// Has one of the two nodes do it.
+    async fn order(&self, is_here: bool, peer: &str, order: ApiRequest, asker: Asker) -> Reply {
+        match is_here {
+            true => self.desk.answer(order, asker).await,
+            false => self.carry(peer, order, "", asker).await,
+        }
+    }
+
+    /// It yields once it has heard that the other one keeps its content.
+    async fn yields(&self, is_here: bool, peer: &str, order: ApiRequest, asker: Asker) -> Reply {
+        let mut tries = YIELD_TRIES;
+        loop {
+            sleep(YIELD_AFTER).await;
+            let asker = Asker { operation: Arc::default(), ..asker.clone() };
+            let reply = self.order(is_here, peer, order.clone(), asker).await;
+            let not_heard = matches!(&reply, Reply::Error { refusal: Some(refusal), .. }
+                if refusal.code == RefusalCode::NotKept.word());
+            tries -= 1;
+            if !not_heard || tries == 0 {
+                return reply;
             }
         }
     }
@@ -190,6 +260,10 @@ fn typed(order: &ApiRequest) -> String {
             let verb = if order.to.is_some() { "switchover" } else { "failback" };
             format!("{verb} {} {}", order.group, switchover_words(order)).trim_end().to_owned()
         }
+        ApiRequest::Keep { group, discard, .. } => {
+            format!("resolve {group} --keep NODE{}", flag(*discard, " --discard"))
+        }
+        ApiRequest::Yield { group, .. } => format!("demote {group}"),
         ApiRequest::DropMark { group, name } => format!("mark drop {group} {name}"),
         ApiRequest::Verify { group, .. } => format!("verify {group} {}", verify_words(order)).trim_end().to_owned(),
         ApiRequest::VerifyStop { group } => format!("verify {group} --stop"),

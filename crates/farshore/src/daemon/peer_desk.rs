@@ -119,6 +119,9 @@ impl ReplyBounds {
             | ApiRequest::Verify { .. }
             | ApiRequest::VerifyStop { .. }
             | ApiRequest::AssumeEqual { .. }
+            | ApiRequest::Resolve { .. }
+            | ApiRequest::Keep { .. }
+            | ApiRequest::Yield { .. }
             | ApiRequest::DropMark { .. } => PEER_ANSWER_BYTES_MAX,
         }
     }

@@ -340,7 +340,7 @@ pub fn read_blocks(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
     blocks.found().ok_or(refused)
 }
 
-fn sync_directory(path: &Path) -> Result<(), OpenError> {
+pub(super) fn sync_directory(path: &Path) -> Result<(), OpenError> {
     flush_names(path).map_err(|errno| OpenError::at(path, "flushing the directory", errno))
 }
 

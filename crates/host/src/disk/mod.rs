@@ -14,6 +14,7 @@
 
 mod advisory_lock;
 pub mod blank;
+mod delta;
 pub mod device_id;
 mod device_queues;
 mod devices;

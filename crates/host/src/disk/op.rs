@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::file::File;
 use crate::buffers::Buffer;
 
 /// One request. Offsets and lengths are bytes, inside the file, and multiples of [`super::File::logical_block`].
@@ -25,6 +26,9 @@ pub enum DiskOp {
     Zero { offset: u64, length: u64, no_hole: bool },
     /// Which parts of the range hold data; at most `runs_max` runs, so the answer may cover less than asked.
     BlockStatus { offset: u64, length: u64, runs_max: usize },
+    /// Makes the delta at this path anew, empty and sparse: [`DiskAnswer::Opened`]. A whole one of another history than this stays, under
+    /// another name. The request is carried out beside those of a file in the same directory.
+    RenewDelta { path: Arc<Path>, size_bytes: u64 },
 }
 
 /// A run of the bytes of one write.
@@ -100,6 +104,7 @@ pub enum DiskAnswer {
     Done,
     Data(Buffer),
     Runs(Vec<AllocationRun>),
+    Opened(File),
 }
 
 /// A run of a file that holds data, or a hole, which reads as zero.
@@ -126,6 +131,7 @@ pub enum OpName {
     Flush,
     Zero,
     BlockStatus,
+    RenewDelta,
     Fingerprint,
 }
 
@@ -137,6 +143,7 @@ impl std::fmt::Display for OpName {
             OpName::Flush => "flush",
             OpName::Zero => "zeroing",
             OpName::BlockStatus => "block status",
+            OpName::RenewDelta => "making a new delta",
             OpName::Fingerprint => "taking the fingerprint",
         })
     }

@@ -222,7 +222,7 @@ impl RingSlot {
                 opcode::Writev::new(fd, self.slices.as_ptr(), count).offset(position).rw_flags(flags).build()
             }
             DiskTask::Flush => opcode::Fsync::new(Fd(file.as_fd().as_raw_fd())).flags(FsyncFlags::DATASYNC).build(),
-            DiskTask::Zero { .. } | DiskTask::BlockStatus { .. } => {
+            DiskTask::Zero { .. } | DiskTask::BlockStatus { .. } | DiskTask::RenewDelta { .. } => {
                 unreachable!("long work goes to a worker")
             }
         }

@@ -5,6 +5,7 @@
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::file::{DirectRules, File};
 use super::op::{DiskAnswer, DiskError, DiskOp, ErrorKind, Inline, OpName, Part, Parts};
-use super::{status, zero};
+use super::{delta, status, zero};
 use crate::buffers::{Buffer, Pool};
 
 /// The kernel's IOV_MAX; longer lists are cut and continued like short writes.
@@ -42,6 +43,7 @@ pub(super) enum DiskTask {
     Flush,
     Zero { offset: u64, length: u64, method: zero::ZeroMethod },
     BlockStatus { offset: u64, length: u64, runs_max: usize },
+    RenewDelta { path: Arc<Path>, size_bytes: u64 },
 }
 
 /// What a step left.
@@ -75,6 +77,7 @@ impl DiskWork {
                 DiskTask::Zero { offset, length, method: zero::ZeroMethod::first(no_hole) }
             }
             DiskOp::BlockStatus { offset, length, runs_max } => DiskTask::BlockStatus { offset, length, runs_max },
+            DiskOp::RenewDelta { path, size_bytes } => DiskTask::RenewDelta { path, size_bytes },
         };
         let (offset, length) = task.range();
         if !file.admits(offset, length) {
@@ -95,7 +98,8 @@ impl DiskWork {
 
     /// Nothing to do at all: a transfer of no bytes.
     pub fn is_empty(&self) -> bool {
-        !self.is_flush() && self.task.range().1 == 0
+        let has_range = !self.is_flush() && !matches!(self.task, DiskTask::RenewDelta { .. });
+        has_range && self.task.range().1 == 0
     }
 
     /// The answer to an empty request.
@@ -120,7 +124,7 @@ impl DiskWork {
 
     /// Work that may take long in the kernel whatever the engine: it belongs to a worker.
     pub fn needs_worker(&self) -> bool {
-        matches!(self.task, DiskTask::Zero { .. } | DiskTask::BlockStatus { .. })
+        matches!(self.task, DiskTask::Zero { .. } | DiskTask::BlockStatus { .. } | DiskTask::RenewDelta { .. })
     }
 
     /// Work that the kernel hands to a worker of its own.
@@ -171,6 +175,11 @@ impl DiskWork {
                     status::block_status(&self.file, *offset, *length, *runs_max).map(DiskAnswer::Runs),
                 );
             }
+            DiskTask::RenewDelta { path, size_bytes } => {
+                let renewed = delta::renew(path, *size_bytes);
+                let failed = |errno| DiskError::new(OpName::RenewDelta, path, errno);
+                return WorkStep::Finished(renewed.map(DiskAnswer::Opened).map_err(failed));
+            }
         };
         self.advance(result)
     }
@@ -216,8 +225,8 @@ impl DiskWork {
                 *length -= bytes as u64;
                 if *length > 0 { WorkStep::Again } else { WorkStep::Finished(Ok(DiskAnswer::Done)) }
             }
-            DiskTask::BlockStatus { .. } => {
-                unreachable!("block status is answered where it is performed")
+            DiskTask::BlockStatus { .. } | DiskTask::RenewDelta { .. } => {
+                unreachable!("it is answered where it is performed")
             }
         }
     }
@@ -237,7 +246,7 @@ impl DiskTask {
         match self {
             DiskTask::Read { offset, buffer, .. } => (*offset, buffer.len() as u64),
             DiskTask::Write { offset, total, .. } => (*offset, *total as u64),
-            DiskTask::Flush => (0, 0),
+            DiskTask::Flush | DiskTask::RenewDelta { .. } => (0, 0),
             DiskTask::Zero { offset, length, .. } | DiskTask::BlockStatus { offset, length, .. } => (*offset, *length),
         }
     }
@@ -249,6 +258,7 @@ impl DiskTask {
             DiskTask::Flush => OpName::Flush,
             DiskTask::Zero { .. } => OpName::Zero,
             DiskTask::BlockStatus { .. } => OpName::BlockStatus,
+            DiskTask::RenewDelta { .. } => OpName::RenewDelta,
         }
     }
 }

@@ -72,6 +72,7 @@ enum AfterDisk {
     Block(BlockSalvage),
     Hash,
     Run,
+    Renewed,
 }
 
 /// The file engine, and what it has been given.
@@ -123,6 +124,13 @@ impl DiskRequests {
             }
             Output::ReadMeta { token, store, offset, length } => {
                 (token, store, self.read(offset, length), Inline::Allowed, AfterDisk::Meta { offset, length })
+            }
+            Output::Renew { token, store } => {
+                let Store::Delta(group) = store else { unreachable!("only a delta is made anew") };
+                let (beside, path, size_bytes) = groups.delta_place(group);
+                let op = DiskOp::RenewDelta { path, size_bytes };
+                let pending = PendingDiskRequest::Engine { token, store, then: AfterDisk::Renewed };
+                return self.put(pending, beside, op, Inline::Forbidden);
             }
             Output::FindHole { token, store, offset, length } => {
                 (token, store, DiskOp::BlockStatus { offset, length, runs_max: 1 }, Inline::Forbidden, AfterDisk::Run)
@@ -192,9 +200,14 @@ impl DiskRequests {
         store: Store,
         then: AfterDisk,
         answer: DiskAnswer,
-        groups: &LocalGroups,
+        groups: &mut LocalGroups,
     ) -> Finished {
         let result = match (then, answer) {
+            (AfterDisk::Renewed, DiskAnswer::Opened(file)) => {
+                let Store::Delta(group) = store else { unreachable!("only a delta is made anew") };
+                groups.delta_made(group, file);
+                Ok(IoDone::Done)
+            }
             (AfterDisk::Flush, DiskAnswer::Done) => {
                 let pending = PendingDiskRequest::Engine { token, store, then: AfterDisk::Done };
                 self.put(pending, groups.file(store), DiskOp::Flush, Inline::Forbidden);
@@ -294,6 +307,7 @@ fn outcome_of(result: Result<DiskAnswer, DiskError>) -> RequestOutcome {
         Ok(DiskAnswer::Done) => RequestOutcome::Done,
         Ok(DiskAnswer::Data(buffer)) => RequestOutcome::Data(buffer),
         Ok(DiskAnswer::Runs(runs)) => RequestOutcome::Extents(runs.into_iter().map(extent_of).collect()),
+        Ok(DiskAnswer::Opened(_)) => unreachable!("no client makes a delta"),
         Err(error) => RequestOutcome::Failed(match error.kind {
             ErrorKind::NoSpace => RequestFailure::NoSpace,
             ErrorKind::Invalid => RequestFailure::Invalid,

@@ -105,6 +105,13 @@ pub(super) fn line(group: &str, volumes: &[LocalVolume], event: &Event) -> Optio
         }
         Event::RolledBack { to } => warn(format!("the volumes are back at sequence {}, before the sync", to.seq.0)),
         Event::HandedOver => warn("the peer handed over to this node, which is to be primary".to_owned()),
+        Event::DeltaSaved { ranges, bytes } => info(format!(
+            "what this node held where it differs from its peer is saved: {ranges} ranges, {bytes} bytes ('farshore inspect' on the file \
+             'delta' of the group's state directory lists it)"
+        )),
+        Event::ForkKept { differing_bytes } => warn(format!(
+            "this node's content was chosen over what its peer wrote since they parted: {differing_bytes} bytes differ at most"
+        )),
         Event::Demoted => warn("this node was demoted to secondary".to_owned()),
         Event::Note(text) => info(named(text)),
         Event::Replayed { .. } | Event::Admitted { .. } | Event::AppliedWrite { .. } => {

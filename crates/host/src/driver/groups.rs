@@ -1,6 +1,7 @@
 //! The groups of this node and their volumes: where their bytes are, and which of them front ends may see.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ use crate::disk::{DiskError, File, FileEngine};
 
 /// Whether somebody still reads from a device that is let go of is looked at so often.
 const DEVICE_HELD_AGAIN: Duration = Duration::from_millis(20);
+/// What the file of a delta may hold beside content and indices.
+const DELTA_BYTES_MORE: u64 = 16 << 20;
 
 struct LocalGroup {
     id: GroupId,
@@ -26,6 +29,8 @@ struct LocalGroup {
     volumes: Range<usize>,
     /// `None`: it is refused.
     stores: Option<Stores>,
+    /// What is saved of it while a fork is resolved; made when that begins.
+    delta: Option<Arc<File>>,
     /// Its exports are open.
     is_open: bool,
     sync: Option<SyncMeter>,
@@ -65,6 +70,7 @@ impl LocalGroups {
                 name: setup.name,
                 volumes: first..volumes.len(),
                 stores: setup.stores,
+                delta: None,
                 is_open: false,
                 sync: None,
                 last_decision: LastDecision::default(),
@@ -118,6 +124,10 @@ impl LocalGroups {
             Store::Bitmap(group) => &stores(group).bitmap,
             Store::Activity(group) => &stores(group).activity,
             Store::Undo(group) => &stores(group).undo,
+            Store::Delta(group) => {
+                let delta = self.group(group).delta.as_ref();
+                delta.expect("a delta is made before anything is written to it")
+            }
         }
     }
 
@@ -125,6 +135,7 @@ impl LocalGroups {
     pub fn close(&mut self, id: GroupId) -> Box<dyn FnOnce() + Send> {
         let group = self.group_mut(id);
         let (stores, volumes) = (group.stores.take(), group.volumes.clone());
+        group.delta = None;
         let devices: Vec<_> = self.volumes[volumes].iter_mut().filter_map(LocalVolume::close).collect();
         Box::new(move || {
             let held: Vec<_> = devices.iter().map(Arc::downgrade).collect();
@@ -145,6 +156,19 @@ impl LocalGroups {
         assert_eq!(positions.len(), devices.len(), "the group has the volumes that it had");
         self.volumes[positions].iter_mut().zip(devices).for_each(|(volume, device)| volume.reopened(device));
         config
+    }
+
+    /// How the delta of a group is made anew: beside which of its files, where, and how large it may become.
+    pub fn delta_place(&self, id: GroupId) -> (&Arc<File>, Arc<Path>, u64) {
+        let stores = self.group(id).stores.as_ref().expect("a group that is refused asks for nothing of its stores");
+        let content: u64 = self.volumes_of(id).iter().map(|volume| volume.device().size_bytes()).sum();
+        // An index of 4 KiB for each batch, which has 32 KiB where memory is short; and a block for the end of each volume.
+        let size_bytes = (content + content / 8 + DELTA_BYTES_MORE).next_multiple_of(4096);
+        (&stores.superblock, stores.delta.clone(), size_bytes)
+    }
+
+    pub fn delta_made(&mut self, id: GroupId, file: File) {
+        self.group_mut(id).delta = Some(Arc::new(file));
     }
 
     fn volume_position(&self, group: GroupId, volume: VolumeId) -> usize {

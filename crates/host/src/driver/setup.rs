@@ -1,7 +1,7 @@
 //! What a data thread is started with: files that are open and checked, peers, and addresses.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::identity::Identity;
@@ -64,7 +64,7 @@ impl OpenedGroup {
     /// What the page cache holds of files whose writes or flushes failed may never have reached the disk, and reads as if it had: what is
     /// read from here on comes from the disk.
     pub(super) fn forget_caches(&self) {
-        let Stores { superblock, journal, bitmap, activity, undo } = &self.stores;
+        let Stores { superblock, journal, bitmap, activity, undo, delta: _ } = &self.stores;
         self.volumes.iter().chain([superblock, journal, bitmap, activity, undo]).for_each(|file| file.forget_cache());
     }
 }
@@ -76,6 +76,8 @@ pub struct Stores {
     pub bitmap: Arc<File>,
     pub activity: Arc<File>,
     pub undo: Arc<File>,
+    /// Where a delta is made when there is to be one.
+    pub delta: Arc<Path>,
 }
 
 /// By what nodes prove to each other who they are.

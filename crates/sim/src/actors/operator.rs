@@ -33,6 +33,12 @@ enum OperatorPlan {
     FailOver {
         asked: Option<CommandId>,
     },
+    /// Both went on alone: the content of one is kept, and the other one yields.
+    Resolve {
+        keep: usize,
+        kept: CommandId,
+        yielded: Option<CommandId>,
+    },
 }
 
 #[derive(Default)]
@@ -163,8 +169,7 @@ impl Operator {
             return world.set_mode(group, Mode::Async);
         }
         if s.identity.role == Role::Primary {
-            world.command(other, group, Command::Demote);
-            return;
+            return self.meets_another_primary(world, group, (primary, p.identity.role));
         }
         if p.identity.role == Role::Secondary && s.identity.role == Role::Secondary {
             self.plans.insert(group, OperatorPlan::SwitchPromote { asked: None });
@@ -183,21 +188,66 @@ impl Operator {
             let covered = related || (handed && s.identity.position == p.identity.parent);
             // What cannot be decided without it, the refusal says.
             let last = self.syncs.get(&group).and_then(|id| world.cluster.ledger.result(*id));
-            let reported = matches!(last, Some(CommandResult::Refused(why)) if why.text.contains("--full"));
-            if matches!(last, Some(CommandResult::Refused(why)) if why.text.contains("must not overwrite it")) {
+            let says = |words: &str| matches!(last, Some(CommandResult::Refused(why)) if why.text.contains(words));
+            if says("must not overwrite it") {
                 // Both sides went on alone: the operator stands by this one.
                 self.syncs.remove(&group);
-                world.command(primary, group, Command::Demote);
+                _ = world.command(primary, group, Command::Demote);
                 return;
             }
+            if says("farshore resolve") && world.cluster.options.spread.is_none() && world.rng.percent(70) {
+                self.syncs.remove(&group);
+                return self.resolves(world, group, primary);
+            }
             // A wide volume is synced in full only if nothing else helps.
-            let full = reported || !covered && world.cluster.options.spread.is_none();
+            let full = says("--full") || !covered && world.cluster.options.spread.is_none();
             if world.cluster.ledger.settings(group).mode == Mode::Logging && self.healing {
                 world.set_mode(group, Mode::Async);
             }
             let id = world.command(primary, group, Command::Sync { full });
             self.syncs.insert(group, id);
         }
+    }
+
+    /// The other one is primary: it is demoted, or the fork is resolved, now and then in favour of the one that was primary before.
+    fn meets_another_primary(&mut self, world: &mut World, group: GroupId, (primary, role): (usize, Role)) {
+        let other = world.cluster.other(group, primary);
+        if role == Role::Primary && world.cluster.options.spread.is_none() && world.rng.percent(60) {
+            let keep = if world.rng.percent(25) { other } else { primary };
+            return self.resolves(world, group, keep);
+        }
+        world.command(other, group, Command::Demote);
+    }
+
+    /// This node's content is kept. Whatever is refused, he looks at both nodes again.
+    fn resolves(&mut self, world: &mut World, group: GroupId, keep: usize) {
+        let other = world.cluster.other(group, keep);
+        let (Some(ours), Some(theirs)) = (world.glance(keep, group), world.glance(other, group)) else { return };
+        let discard = world.rng.percent(20);
+        let over = theirs.identity.generation.tag;
+        let kept = world.command(keep, group, Command::Keep { over, discard });
+        if world.rng.percent(5) {
+            // Somebody else does the same for the other one.
+            world.command(other, group, Command::Keep { over: ours.identity.generation.tag, discard });
+        }
+        self.plans.insert(group, OperatorPlan::Resolve { keep, kept, yielded: None });
+    }
+
+    /// The other one yields as soon as it knows to whom.
+    fn goes_on_resolving(world: &mut World, group: GroupId, plan: OperatorPlan) -> Option<OperatorPlan> {
+        let OperatorPlan::Resolve { keep, kept, yielded } = plan else { return None };
+        let other = world.cluster.other(group, keep);
+        if world.cluster.ledger.answer(kept).is_some() || !world.cluster[keep].up() {
+            return None;
+        }
+        let is_primary = world.glance(other, group).is_some_and(|it| it.running && it.identity.role == Role::Primary);
+        let was_refused = yielded.is_none_or(|id| world.cluster.ledger.answer(id) == Some(false));
+        if !is_primary || !was_refused {
+            return Some(plan);
+        }
+        let to = world.glance(keep, group)?.identity.generation.tag;
+        let yielded = Some(world.command(other, group, Command::Yield { to }));
+        Some(OperatorPlan::Resolve { keep, kept, yielded })
     }
 
     /// Types at both nodes what they are already, as an orchestrator does which does not know that it was heard.
@@ -317,6 +367,7 @@ impl Operator {
                 }
                 None => Some(plan),
             },
+            OperatorPlan::Resolve { .. } => Operator::goes_on_resolving(world, group, plan),
             OperatorPlan::FailOver { asked: None } => Operator::fails_over(world, group),
             OperatorPlan::FailOver { asked } => match answered(world, asked) {
                 Some(_) => None,

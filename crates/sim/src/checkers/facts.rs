@@ -10,6 +10,8 @@ use engine::{GroupId, Store};
 pub enum KnownFact {
     /// A forced promotion took place and has not been reconciled: two nodes may serve.
     Forked(GroupId),
+    /// The fork was resolved by the bits of both nodes: until the copy is synced they cover what differs.
+    Resolved(GroupId),
     /// The operator chose the primary's content over what only its peer has.
     Chosen(GroupId),
     /// A full sync from this node began by order, before its export opened: what the other node holds is to be overwritten, also by

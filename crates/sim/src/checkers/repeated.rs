@@ -1,6 +1,6 @@
 //! A command whose goal is reached says so and changes nothing; one whose goal is not reached does not say so.
 
-use engine::identity::{Identity, Role};
+use engine::identity::{Decision, DecisionReason, Identity, Role};
 use engine::state::State;
 use engine::status::{GroupGlance, GroupStatus};
 use engine::{Command, CommandResult, Incarnation};
@@ -16,6 +16,8 @@ pub fn role_wanted(command: &Command) -> Option<Role> {
         | Command::Sync { .. }
         | Command::BringUpToDate
         | Command::Set(_)
+        | Command::Keep { .. }
+        | Command::Yield { .. }
         | Command::DropRollbackPoint { .. }
         | Command::Reset { .. } => None,
         // Whether it changes the role of the node at which it is typed depends on both nodes.
@@ -28,7 +30,8 @@ pub fn role_wanted(command: &Command) -> Option<Role> {
 pub fn is_reached(command: &Command, shown: &GroupStatus) -> bool {
     match command {
         Command::Promote { .. } => shown.role == Role::Primary,
-        Command::Demote => shown.role == Role::Secondary,
+        Command::Demote | Command::Yield { .. } => shown.role == Role::Secondary,
+        Command::Keep { .. } => shown.role == Role::Primary && !is_forked(shown),
         Command::Switchover { to, .. } if *to == shown.peer.node => shown.peer.role == Some(Role::Primary),
         Command::Switchover { .. } => shown.role == Role::Primary,
         Command::Logging => shown.role == Role::Primary && shown.state == State::Logging,
@@ -45,6 +48,12 @@ pub fn is_reached(command: &Command, shown: &GroupStatus) -> bool {
         // A full sync is a new one each time, and settings are compared by the daemon.
         Command::Sync { full: true } | Command::Set(_) => false,
     }
+}
+
+/// Nothing goes to its peer before an operator says whose content counts.
+fn is_forked(shown: &GroupStatus) -> bool {
+    let decision = shown.meeting.as_ref().map(|meeting| meeting.decision);
+    matches!(decision, None | Some(Decision::Refuse(_) | Decision::NeedsFullSync(DecisionReason::Fork { .. })))
 }
 
 /// A command was told `Unchanged`, and its goal was not reached when it was decided about.

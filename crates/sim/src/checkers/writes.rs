@@ -386,6 +386,25 @@ impl WriteOracle {
         Ok(())
     }
 
+    /// Of two primaries an operator chose the one that nobody counted on: what it holds now is where its run begins anew.
+    pub fn is_chosen(
+        &mut self,
+        node: usize,
+        group: GroupId,
+        images: &[&[u8]],
+        identity: &Identity,
+    ) -> Result<(), OracleFailure> {
+        let at = identity.position;
+        let g = self.group(group);
+        if identity.continued {
+            let root = g.history(identity.parent.generation.tag);
+            g.goes_on.insert(identity.generation.tag, root);
+        }
+        let key = (g.history(at.generation.tag), at.incarnation.0);
+        g.runs.remove(&key);
+        self.primary_ready(node, group, images, DiskCaches::Anothers, identity)
+    }
+
     /// A secondary says it holds exactly the prefix up to `at`: is it so (P2), and is all there that sync promised (P1)?
     pub fn check_prefix(&mut self, group: GroupId, at: Position, images: &[&[u8]]) -> Result<(), OracleFailure> {
         self.prefix_checks += 1;

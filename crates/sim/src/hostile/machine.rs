@@ -219,8 +219,12 @@ impl BareMachine {
 
     fn take(&mut self, output: Output) {
         let (token, job) = match output {
-            Output::Write { token, store, offset, parts, .. } => (token, MachineJob::Write(store, offset, parts)),
             Output::Zero { token, store, offset, length, .. } => (token, MachineJob::Zero(store, offset, length)),
+            // Of a delta nothing is kept.
+            Output::Renew { token, .. } | Output::Write { token, store: Store::Delta(_), .. } => {
+                (token, MachineJob::Flush)
+            }
+            Output::Write { token, store, offset, parts, .. } => (token, MachineJob::Write(store, offset, parts)),
             Output::Flush { token, .. } => (token, MachineJob::Flush),
             Output::Read { token, store, offset, length, .. } => {
                 (token, MachineJob::Read { store, offset, length: length.into(), how: ReadForm::Payload })

@@ -1,7 +1,7 @@
 //! What a peer sends that is authenticated and wrong: frames of the right form whose content is now as an honest peer's,
 //! now bent to the edges of what a number can be, at any time and any number of times.
 
-use engine::identity::{Identity, Role};
+use engine::identity::{Confirmed, Identity, Role};
 use engine::wire::{
     Ack, FlushPoints, FrameHeader, FrameKind, GroupHello, SyncBegin, VolumeRange, encode_ranges, flags,
 };
@@ -117,7 +117,7 @@ impl HostilePeer {
             }
             FrameKind::Ack => self.grant_heard = Ack::decode(payload).map_or(0, |ack| ack.granted_bytes),
             FrameKind::Tail | FrameKind::Bits => {}
-            FrameKind::TailAsk | FrameKind::BitsAsk => self.question_heard = header.seq.0,
+            FrameKind::TailAsk | FrameKind::BitsAsk | FrameKind::Union => self.question_heard = header.seq.0,
             FrameKind::Pull => {
                 self.question_heard = header.seq.0;
                 self.pulls_heard.push(*header);
@@ -160,11 +160,11 @@ impl HostilePeer {
 
     fn kind(&self, rng: &mut Rng) -> FrameKind {
         use FrameKind::*;
-        const PRIMARY: [FrameKind; 16] = [
+        const PRIMARY: [FrameKind; 17] = [
             SyncBegin, SyncBegin, Data, Data, Data, Data, Zero, Void, Probe, SyncEnd, Tick, Tick, TailAsk, Pull,
-            BitsAsk, GroupState,
+            BitsAsk, Union, GroupState,
         ];
-        const SECONDARY: [FrameKind; 14] = [
+        const SECONDARY: [FrameKind; 15] = [
             SyncReady,
             SyncReady,
             Ack,
@@ -178,6 +178,7 @@ impl HostilePeer {
             Pulled,
             Bits,
             Bits,
+            Saved,
             GroupState,
         ];
         const EITHER: [FrameKind; 5] = [Heartbeat, HeartbeatEcho, GroupHello, Goodbye, Heartbeat];
@@ -196,7 +197,7 @@ impl HostilePeer {
         let early = match wanted {
             SyncReady | Ack => self.begin_heard.is_none(),
             ProbeResult => self.probes_heard.is_empty(),
-            Tail | Bits => self.question_heard == 0,
+            Tail | Bits | Saved => self.question_heard == 0,
             Pulled => self.pulls_heard.is_empty(),
             kind => kind.is_numbered() && !self.ready,
         };
@@ -286,6 +287,7 @@ impl HostilePeer {
             false => hostile.shape.volume_bytes,
         };
         let count = if self.flag(rng) && rng.percent(10) { rng.below(300) as usize } else { self.shape.volumes };
+        let victims_tag = self.victim.as_ref().map_or(0, |victim| victim.identity.generation.tag);
         self.says = GroupHello {
             identity,
             granted_bytes: self.bent(rng, 1 << 20),
@@ -296,6 +298,10 @@ impl HostilePeer {
             features: self.bent(rng, 0),
             required: if rng.percent(1) { 1 } else { 0 },
             settings: Settings { queue_bytes: self.bent(rng, 1 << 20), ..Settings::default() },
+            confirmed: Confirmed { position: identity.parent, image: identity.position },
+            went_back_to: if rng.percent(10) { identity.parent } else { Position::default() },
+            keeps_over: if rng.percent(30) { victims_tag } else { 0 },
+            yields_to: if rng.percent(30) { victims_tag } else { 0 },
             volume_bytes: (0..count).map(|_| size(self, rng)).collect(),
         };
         (FrameHeader::new(kind, self.session, GROUP), self.says.encode())
@@ -423,10 +429,16 @@ impl HostilePeer {
                 let seq = Seq(self.bent(rng, self.question_heard));
                 (FrameHeader { seq, flags: last, ..header }, encode_ranges(&ranges))
             }
-            FrameKind::Bits => {
+            FrameKind::Saved => {
+                let flags = *rng.pick(&[0, flags::NO_SPACE, flags::FAILED]);
+                let seq = Seq(self.bent(rng, self.question_heard));
+                (FrameHeader { seq, flags, length: self.bent(rng, 65536), ..header }, Vec::new())
+            }
+            FrameKind::Bits | FrameKind::Union => {
                 let regions = self.shape.volume_bytes / limits::REGION_BYTES;
                 let words = rng.below(regions / 64 + 1);
-                let seq = Seq(self.bent(rng, self.question_heard));
+                let is_asked = header.kind == FrameKind::Bits;
+                let seq = Seq(if is_asked { self.bent(rng, self.question_heard) } else { self.question(rng) });
                 let header = FrameHeader { seq, flags: last, offset: self.bent(rng, 0), ..header };
                 (header, (0..words * 8).map(|_| rng.draw() as u8).collect())
             }

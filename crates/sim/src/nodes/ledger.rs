@@ -134,6 +134,23 @@ impl CommandLedger {
         Some(forced)
     }
 
+    /// The operator stands by this node, which does not serve yet.
+    pub fn will_take_over(&mut self, group: GroupId, node: usize) {
+        self.promoted.insert((group, node), true);
+        self.given_up.insert((group, node));
+    }
+
+    /// The operator stands by this node: the other one's copy is given up.
+    pub fn stands_by(&mut self, group: GroupId, node: usize) {
+        let before = self.authority[&group];
+        if before != node {
+            self.given_up.insert((group, before));
+            self.promoted.remove(&(group, before));
+        }
+        self.given_up.remove(&(group, node));
+        self.authority.insert(group, node);
+    }
+
     /// This node's copy is nobody's prefix before it is synced again.
     pub fn gives_up(&mut self, group: GroupId, node: usize) {
         self.given_up.insert((group, node));

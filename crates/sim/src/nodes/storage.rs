@@ -19,6 +19,9 @@ pub const ALWAYS: u64 = u64::MAX;
 /// A larger device holds no zeroes at its end, and not the same on both nodes.
 const FILLINGS: [u8; 2] = [0x77, 0xee];
 
+/// What the file of a delta may hold beside its content, at most.
+const DELTA_BYTES: usize = 1 << 20;
+
 /// What a disk is doing.
 pub struct DiskJob {
     store: Store,
@@ -53,6 +56,8 @@ enum JobKind {
         offset: u64,
         length: u64,
     },
+    /// Blank from then on.
+    Renew,
 }
 
 /// What is wanted of what was read.
@@ -106,6 +111,8 @@ pub struct DiskTrouble {
     /// No space where a primary's volumes are, and for superblocks, bitmaps, journals.
     pub serving_full_until: u64,
     pub state_full_until: u64,
+    /// No space for a delta.
+    pub delta_full_until: u64,
     pub slow_until: u64,
     /// A flush of a volume takes so much longer.
     pub flush_ns: u64,
@@ -170,7 +177,8 @@ fn group_of(store: Store) -> GroupId {
     | Store::Superblock(group)
     | Store::Bitmap(group)
     | Store::Activity(group)
-    | Store::Undo(group)) = store;
+    | Store::Undo(group)
+    | Store::Delta(group)) = store;
     group
 }
 
@@ -220,6 +228,11 @@ impl NodeStorage {
 
     pub fn disk(&self, store: Store) -> &SimDisk {
         &self.disks[&store]
+    }
+
+    /// One that there is not always.
+    pub fn disk_if_any(&self, store: Store) -> Option<&SimDisk> {
+        self.disks.get(&store)
     }
 
     pub fn disk_mut(&mut self, store: Store) -> &mut SimDisk {
@@ -387,6 +400,7 @@ impl NodeStorage {
             Output::ReadHash { token, store, offset, length } => {
                 (token, store, self.begin_read(store, offset, length, ReadKind::Hash))
             }
+            Output::Renew { token, store, .. } => (token, store, JobKind::Renew),
             Output::ReadMeta { token, store, offset, length } => (token, store, JobKind::ReadMeta { offset, length }),
             Output::FindHole { token, store, offset, length } => (token, store, JobKind::FindHole { offset, length }),
             other => return BegunOutput::Other(other),
@@ -479,9 +493,9 @@ impl NodeStorage {
             }
             JobKind::ReadMeta { offset, length } => {
                 let all = self.disk(store).view();
-                let end = (offset as usize + length as usize).min(all.len());
-                Ok(IoDone::Meta(all[offset as usize..end].to_vec()))
+                Ok(IoDone::Meta(all[offset as usize..all.len().min((offset + u64::from(length)) as usize)].to_vec()))
             }
+            JobKind::Renew => self.renew(store, now),
             JobKind::FindHole { offset, length } => {
                 // Of a wide volume most is no part of the image.
                 let known = self.spread.is_none().then(|| &self.disk(store).view()[offset as usize..]);
@@ -539,11 +553,22 @@ impl NodeStorage {
         })
     }
 
+    /// A delta is blank from now on.
+    fn renew(&mut self, store: Store, now: u64) -> Result<IoDone, IoError> {
+        if self.trouble.state_full_until > now {
+            return Err(IoError::NoSpace);
+        }
+        let volumes: usize = self.views(group_of(store)).iter().map(|view| view.len()).sum();
+        self.disks.insert(store, SimDisk::blank((2 * volumes + DELTA_BYTES).next_multiple_of(4096)));
+        Ok(IoDone::Done)
+    }
+
     /// Whether a write fails now, and how.
     fn write_error(&mut self, store: Store, now: u64, serves: bool, rng: &mut Rng) -> Option<IoError> {
         let trouble = &mut self.trouble;
         if !matches!(store, Store::Volume(..)) {
-            if trouble.state_full_until > now {
+            let delta_full = matches!(store, Store::Delta(_)) && trouble.delta_full_until > now;
+            if trouble.state_full_until > now || delta_full {
                 return Some(IoError::NoSpace);
             }
             let fails = trouble.fail_record_in == 1;

@@ -46,6 +46,9 @@ pub enum ScriptStep {
         node: usize,
         to: usize,
     },
+    /// Of a fork: this node's content is kept; the other one yields to it.
+    Keep(usize),
+    Yield(usize),
     Crash {
         node: usize,
         power: bool,
@@ -107,10 +110,25 @@ impl ScriptStep {
                 let (to, limit) = (NodeId(to as u16), Duration::from_secs(2));
                 world.command(node, GROUP, Command::Switchover { to, limit, closes_export: false, only_asks: false });
             }
+            ScriptStep::Keep(node) => {
+                if let Some(over) = tag_of(world, 1 - node) {
+                    world.command(node, GROUP, Command::Keep { over, discard: false });
+                }
+            }
+            ScriptStep::Yield(node) => {
+                if let Some(to) = tag_of(world, 1 - node) {
+                    world.command(node, GROUP, Command::Yield { to });
+                }
+            }
             ScriptStep::Crash { node, power, down_ns } => world.crash(node, power, down_ns),
             ScriptStep::Cable(passes) => world.cut(passes),
         }
     }
+}
+
+/// The tag of the generation that a node is in.
+fn tag_of(world: &World, node: usize) -> Option<u64> {
+    world.glance(node, GROUP).map(|glance| glance.identity.generation.tag)
 }
 
 /// Two small volumes, a small log and journal: a scenario meets every one of its limits soon.
@@ -248,8 +266,7 @@ fn in_both_roles() -> Vec<ScriptedScenario> {
         }),
         in_step("failover", Mode::Nearsync, |steps| {
             load(steps, second(1), 20);
-            let crash = ScriptStep::Crash { node: 0, power: true, down_ns: 2 * SECOND };
-            steps.push((second(1) + 60 * MILLISECOND, crash));
+            steps.push((second(1) + 60 * MILLISECOND, ScriptStep::Crash { node: 0, power: true, down_ns: 2 * SECOND }));
             steps.push((second(2), ScriptStep::Promote { node: 1, force: true }));
             load(steps, second(2) + SECOND / 2, 20);
             steps.push((second(4), ScriptStep::Demote(0)));
@@ -267,6 +284,17 @@ fn in_both_roles() -> Vec<ScriptedScenario> {
             load(steps, second(2) + SECOND / 2, 10);
             steps.push((second(5), ScriptStep::Demote(0)));
             steps.push((second(6), ScriptStep::Sync { full: true }));
+        }),
+        in_step("resolve", Mode::Async, |steps| {
+            load(steps, second(1), 12);
+            steps.push((second(1) + 70 * MILLISECOND, ScriptStep::Cable([false; 2])));
+            load(steps, second(1) + 80 * MILLISECOND, 8);
+            steps.push((second(2), ScriptStep::Promote { node: 1, force: true }));
+            load(steps, second(2) + SECOND / 2, 8);
+            steps.push((second(8), ScriptStep::Cable([true; 2])));
+            steps.push((second(12), ScriptStep::Keep(1)));
+            steps.push((second(12) + 50 * MILLISECOND, ScriptStep::Yield(0)));
+            load(steps, second(12) + 20 * MILLISECOND, 30);
         }),
         slow_link("promote-mid-snapshot", |steps| {
             load(steps, second(4), 60);

@@ -35,6 +35,7 @@ impl World {
             }
             Event::RollbackPoint { at, .. } => {
                 self.sync_begins(group, node);
+                kept_in_doubt(self, self.cluster.other(group, node), group)?;
                 self.checkers.check_consent(&self.cluster, self.cluster.other(group, node), group)?;
                 self.checkers.check_prefix(&self.cluster, node, group, at)
             }
@@ -42,7 +43,9 @@ impl World {
                 self.checkers.is_rolled_back(group, node);
                 Ok(())
             }
+            Event::ForkKept { .. } => fork_kept(self, node, group),
             Event::Promoted { .. } => {
+                self.checkers.facts.remove(KnownFact::Resolved(group));
                 is_promoted(self, node, group);
                 Ok(())
             }
@@ -259,5 +262,43 @@ fn sees_verify(world: &mut World, node: usize, group: GroupId, event: &Event) ->
         }
         _ => {}
     }
+    Ok(())
+}
+
+/// The record of an operator's choice was cut short, or one of its slots failed, and the next start found it: then it counts, and all
+/// that had to come before it must have.
+fn kept_in_doubt(world: &mut World, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+    let is_kept = world.cluster.record(node, group).is_some_and(|recorded| recorded.kept_over != 0);
+    let is_news = world.checkers.writes.has_tail(group) || world.cluster.primary(group) != node;
+    if is_kept && is_news && world.checkers.forks.was_ordered(node, group) {
+        return fork_kept(world, node, group);
+    }
+    Ok(())
+}
+
+/// The operator's choice of this node is on record.
+fn fork_kept(world: &mut World, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+    world.checkers.check_kept(&world.cluster, node, group)?;
+    // Whoever keeps this node's content keeps what somebody wrote to it from outside: with the content it is chosen over the peer's, as by
+    // `sync --full`, and what stands there since is what both are to hold.
+    world.checkers.facts.remove(KnownFact::ChangedOutside(group, node));
+    let other = world.cluster.other(group, node);
+    if world.cluster.primary(group) == node {
+        world.cluster.ledger.gives_up(group, other);
+        return Ok(());
+    }
+    // He stands by the one that nobody counted on.
+    if !world.cluster[node].serves(group) {
+        // Its export waited for that.
+        world.cluster.ledger.will_take_over(group, node);
+        world.checkers.facts.add(KnownFact::Overwrites(group, node));
+        return Ok(());
+    }
+    world.cluster.ledger.stands_by(group, node);
+    let Some(glance) = world.glance(node, group) else { return Ok(()) };
+    let images = world.cluster[node].views(group);
+    world.checkers.writes.is_chosen(node, group, &images, &glance.identity)?;
+    world.checkers.writes.tail_given_up(group);
+    world.checkers.writes.set_settings(group, &world.cluster.ledger.settings(group));
     Ok(())
 }

@@ -21,6 +21,9 @@ impl World {
                 self.checkers.writes.tail_given_up(group);
             }
         }
+        if let Command::Keep { over, discard } = command {
+            self.checkers.forks.ordered(&self.cluster, node, group, (over, discard));
+        }
         let set = if let Command::Set(settings) = &command { Some(*settings) } else { None };
         let (wanted, before) = (repeated::role_wanted(&command), self.glance(node, group));
         let releases = set.is_some() || matches!(command, Command::Logging);

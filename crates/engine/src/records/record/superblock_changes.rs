@@ -24,6 +24,12 @@ impl Deref for SuperWriter {
     }
 }
 
+/// An operator chose this primary's content over what the peer holds.
+pub(crate) fn keep_over(sb: &mut SuperWriter, peer: &Identity) {
+    sb.current.kept_over = peer.stand();
+    sb.sync_ordered();
+}
+
 impl SuperWriter {
     // ---- of either role ----------------------------------------------------------------------------------------------
 
@@ -42,6 +48,10 @@ impl SuperWriter {
         // Not earlier: should the demotion come to nothing, the export waits for its operator as before.
         self.has_chosen();
         let sb = &mut self.current;
+        if !sb.confirmed.position.generation.is_blank() {
+            sb.confirmed_before = sb.confirmed;
+        }
+        sb.kept_over = 0;
         (sb.identity.role, sb.identity.position) = (Role::Secondary, position);
         (sb.identity.handed_over, sb.identity.inconsistent) = (handed_over, false);
         (sb.primary_mode, sb.confirmed, sb.applied_wall) = (Some(mode), Confirmed::default(), wall);
@@ -61,7 +71,7 @@ impl SuperWriter {
         identity.role = Role::Primary;
         identity.handed_over = false;
         identity.continued = continued;
-        (sb.given_up, sb.alone, sb.compare, sb.held_in_logging) = (Seq::NONE, true, false, false);
+        (sb.given_up, sb.alone, sb.compare, sb.held_in_logging, sb.kept_over) = (Seq::NONE, true, false, false, 0);
     }
 
     /// What speaks against the copy is this from here on; whether it was something else.
@@ -81,9 +91,10 @@ impl SuperWriter {
     }
 
     /// The history goes on without the peer behind this number, in a generation whose tag is made from its own number.
-    pub fn goes_on_alone(&mut self, last: Seq, tag: impl FnOnce(u64) -> u64) {
+    /// `peers_number`: that of a peer's generation, above which this one is to be.
+    pub fn goes_on_alone(&mut self, last: Seq, peers_number: u64, tag: impl FnOnce(u64) -> u64) {
         let old = self.current.identity;
-        let number = old.generation.number_after(0);
+        let number = old.generation.number_after(peers_number);
         let identity = &mut self.current.identity;
         identity.parent = Position { generation: old.generation, incarnation: old.incarnation, seq: last };
         identity.generation = Generation { number, tag: tag(number) };
@@ -93,7 +104,7 @@ impl SuperWriter {
 
     /// The peer has taken up this history.
     pub fn peer_took_up(&mut self) {
-        self.current.alone = false;
+        (self.current.alone, self.current.kept_over) = (false, 0);
     }
 
     /// Nothing is left to be compared; true if something was.
@@ -199,6 +210,10 @@ impl SuperWriter {
         identity.handed_over = false;
         identity.continued = false;
         (self.current.given_up, self.current.changed_outside) = (Seq::NONE, false);
+        self.current.went_back_to = Position::default();
+        if begin.nothing_dirty {
+            self.current.confirmed_before = Confirmed::default();
+        }
         self.current.journal = journal;
     }
 
@@ -215,6 +230,7 @@ impl SuperWriter {
     /// A sync has ended: this is an image again, and nothing of it needs verification.
     pub fn made_whole(&mut self, volumes: usize) {
         self.current.identity.inconsistent = false;
+        self.current.confirmed_before = Confirmed::default();
         self.clear_unverified_run(volumes);
     }
 
@@ -296,6 +312,7 @@ impl SuperWriter {
         let sb = &mut self.current;
         let point = core::mem::take(&mut sb.rollback_point);
         sb.identity.position = point.position;
+        sb.went_back_to = point.position;
         (sb.identity.inconsistent, sb.identity.handed_over) = (false, false);
         (sb.applied_wall, sb.rolling_back) = (point.wall, false);
     }

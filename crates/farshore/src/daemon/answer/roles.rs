@@ -180,7 +180,14 @@ impl Desk {
 
     /// Who asks again, and may not have heard the first answer, is warned of the same: that not everything is known to have arrived decides
     /// about the peer.
-    pub(super) async fn demote(&self, name: &str, close_clients: bool, skip_hooks: bool) -> Result<Reply, Gone> {
+    /// `command`: what the engine is asked for, [`Command::Demote`] or one that demotes under a condition.
+    pub(super) async fn demote(
+        &self,
+        name: &str,
+        close_clients: bool,
+        skip_hooks: bool,
+        command: Command,
+    ) -> Result<Reply, Gone> {
         let (id, group) = match self.find_taken_up(name) {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
@@ -219,8 +226,8 @@ impl Desk {
         }
         alone.is_shown(turn.is_some());
         let mut reply = match close_clients {
-            true => self.order_anyway(name, Command::Demote).await?,
-            false => self.order_if_unused(name, Command::Demote, &again).await?,
+            true => self.order_anyway(name, command).await?,
+            false => self.order_if_unused(name, command, &again).await?,
         };
         // It is on record, or was refused; or its group has failed.
         alone.is_shown(false);

@@ -61,14 +61,19 @@ impl CommandText {
             ApiRequest::Switchover(order) if !order.only_asks => {
                 ("switchover", Some(&order.group), switchover_words(order))
             }
+            ApiRequest::Keep { group, over, discard } => {
+                ("resolve keep", Some(group), format!("{over:016x}{}", if *discard { " --discard" } else { "" }))
+            }
+            ApiRequest::Yield { group, to, .. } => ("resolve yield", Some(group), format!("{to:016x}")),
             ApiRequest::DropMark { group, name } => ("mark drop", Some(group), name.clone()),
             ApiRequest::Verify { group, .. } => ("verify", Some(group), verify_words(request)),
             ApiRequest::VerifyStop { group } => ("verify", Some(group), "--stop".to_owned()),
             ApiRequest::AssumeEqual { group } => ("assume-equal", Some(group), String::new()),
-            // Whoever carries it tells of the order in it. A switchover is told of by the node that hands over.
+            // Whoever carries it tells of the order in it, or of the two. A switchover is told of by the node that hands over.
             ApiRequest::On { .. }
             | ApiRequest::Switchover(_)
             | ApiRequest::TakeOver { .. }
+            | ApiRequest::Resolve { .. }
             | ApiRequest::Status { .. }
             | ApiRequest::StatusOfBoth { .. }
             | ApiRequest::Clients { .. }

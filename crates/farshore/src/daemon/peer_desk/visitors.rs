@@ -51,8 +51,12 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::Verify { group, .. }
         | ApiRequest::VerifyStop { group }
         | ApiRequest::AssumeEqual { group }
+        | ApiRequest::Keep { group, .. }
+        | ApiRequest::Yield { group, .. }
         | ApiRequest::DropMark { group, .. } => Carried::Order(group),
         ApiRequest::SetLink { .. } => Carried::Never("link set"),
+        // Its two halves are, each by the name of the generation that was looked at.
+        ApiRequest::Resolve { .. } => Carried::Never("resolve"),
         ApiRequest::Record { .. } => Carried::Never("record"),
         // What was carried once is not carried on.
         ApiRequest::On { .. } => Carried::Never("--on"),

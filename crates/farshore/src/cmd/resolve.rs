@@ -1,0 +1,20 @@
+//! `resolve`: of a fork the content of one node is kept.
+
+use super::answers::Answers;
+use super::progress::WaitingFor;
+use super::reach;
+use crate::api::ApiRequest;
+use crate::args::ResolveArgs;
+use crate::outcome::CommandOutcome;
+
+pub fn run(args: &ResolveArgs) -> CommandOutcome {
+    let mut answers = Answers::new("resolve", args.json);
+    let request = ApiRequest::Resolve {
+        group: args.group.clone(),
+        keep: args.keep.clone(),
+        discard: args.discard,
+        close_clients: args.close_clients,
+    };
+    answers.add(&args.group, reach::order_watched(&args.reach, &args.group, request, WaitingFor::State))?;
+    answers.finish()
+}

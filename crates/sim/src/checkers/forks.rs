@@ -1,0 +1,106 @@
+//! Of a fork that is resolved by bits: what the node that was not chosen held where the two differed is in its delta, durable, before the
+//! choice is on record; and the delta holds nothing else than that node's content.
+
+use std::collections::BTreeMap;
+
+use engine::delta::{DeltaHead, DeltaWalk, HEAD_BYTES};
+use engine::{GroupId, Store};
+
+use crate::nodes::SimCluster;
+use crate::oracle::{Oracle, OracleFailure};
+use crate::payload::crc32c;
+use crate::stamps::SECTOR;
+
+/// An operator's order to keep a node's content.
+struct KeepOrder {
+    /// The other one's generation.
+    over: u64,
+    discard: bool,
+    /// What the node that is kept held then. What it writes later is no difference that was there.
+    images: Vec<Vec<u8>>,
+}
+
+#[derive(Default)]
+pub struct ForkChecker {
+    orders: BTreeMap<(GroupId, usize), KeepOrder>,
+}
+
+/// What a delta holds: by volume and sector.
+type SavedSectors = BTreeMap<(usize, usize), Vec<u8>>;
+
+impl ForkChecker {
+    pub fn ordered(&mut self, cluster: &SimCluster, node: usize, group: GroupId, (over, discard): (u64, bool)) {
+        let images = cluster[node].views(group).into_iter().map(<[u8]>::to_vec).collect();
+        self.orders.insert((group, node), KeepOrder { over, discard, images });
+    }
+
+    /// Somebody ordered that this node is kept.
+    pub fn was_ordered(&self, node: usize, group: GroupId) -> bool {
+        self.orders.contains_key(&(group, node))
+    }
+
+    /// The choice is on record.
+    pub fn check_delta(&self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+        let objects = |what: String| Err(OracleFailure::new(Oracle::OneWriter, format!("group {}: {what}", group.0)));
+        let Some(order) = self.orders.get(&(group, node)) else {
+            return objects(format!("node {node} keeps its content, and nobody ordered it"));
+        };
+        if order.discard {
+            return Ok(());
+        }
+        let other = cluster.other(group, node);
+        let file = cluster[other].storage.disk_if_any(Store::Delta(group)).map_or(&[][..], |disk| disk.durable());
+        let saved = match saved_sectors(file, order.over) {
+            Ok(saved) => saved,
+            Err(what) => return objects(format!("the delta of node {other} is not whole: {what}")),
+        };
+        let theirs = cluster[other].views(group);
+        for ((volume, sector), content) in &saved {
+            let found = theirs[*volume].get(sector * SECTOR..(sector + 1) * SECTOR);
+            if found.is_some_and(|found| found != content) {
+                return objects(format!("the delta of node {other} holds another sector {sector} of volume {volume}"));
+            }
+        }
+        for (volume, (ours, theirs)) in order.images.iter().zip(&theirs).enumerate() {
+            let mut sectors = ours.chunks(SECTOR).zip(theirs.chunks(SECTOR)).enumerate();
+            let unsaved = |(at, (a, b)): &(usize, (&[u8], &[u8]))| a != b && !saved.contains_key(&(volume, *at));
+            if let Some((at, _)) = sectors.find(unsaved) {
+                return objects(format!(
+                    "sector {at} of volume {volume} differs, and node {other} has not saved its own"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a delta as any program that did not write it would.
+fn saved_sectors(file: &[u8], over: u64) -> Result<SavedSectors, String> {
+    let head = file.get(..HEAD_BYTES as usize).and_then(DeltaHead::decode).ok_or("it has no head")?;
+    if head.position.generation.tag != over {
+        return Err("it is of another history".into());
+    }
+    let (mut walk, mut saved) = (DeltaWalk::new(head), SavedSectors::new());
+    while let Some(offset) = walk.next_offset() {
+        let block = file.get(offset as usize..offset as usize + HEAD_BYTES as usize);
+        let index = block.and_then(|block| walk.take(block)).ok_or(format!("no batch at byte {offset}"))?;
+        for entry in &index.entries {
+            let length = entry.length as usize;
+            let content = if entry.payload_at == 0 {
+                vec![0; length]
+            } else {
+                let from = offset as usize + entry.payload_at as usize;
+                let found = file.get(from..from + length).ok_or("it is cut short")?;
+                if crc32c(found) != entry.payload_crc {
+                    return Err(format!("what was saved at byte {from} is damaged"));
+                }
+                found.to_vec()
+            };
+            let first = entry.offset as usize / SECTOR;
+            for (at, sector) in content.chunks(SECTOR).enumerate() {
+                saved.insert((usize::from(entry.volume.0), first + at), sector.to_vec());
+            }
+        }
+    }
+    if walk.is_whole() { Ok(saved) } else { Err("it ends elsewhere than its head says".into()) }
+}
