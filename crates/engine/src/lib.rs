@@ -327,6 +327,8 @@ pub enum Input {
         peer: NodeId,
         link: LinkId,
         session: SessionId,
+        /// Groups that the two nodes define differently, or that the peer does not have: they do not meet. Both nodes find the same ones.
+        apart: Vec<GroupId>,
     },
     LinkDown {
         link: LinkId,
@@ -355,6 +357,16 @@ pub enum Input {
     Reopened {
         group: GroupId,
         opened: Result<Box<GroupConfig>, String>,
+    },
+    /// Take up one more group, as at a start. `refused`: as of [`Node::refuse`].
+    Add {
+        config: Box<GroupConfig>,
+        entropy: u64,
+        refused: Option<(String, Option<identity::Identity>)>,
+    },
+    /// Stop one group cleanly, and let go of it: then [`Output::Removed`].
+    Remove {
+        group: GroupId,
     },
     /// Stop cleanly: answer what is due, flush, record, then [`Output::Stopped`].
     Stop,
@@ -460,6 +472,10 @@ pub enum Output {
     Event {
         group: GroupId,
         event: Event,
+    },
+    /// The group is at rest and recorded, or has failed, and is none of this node's any more: its stores may be closed.
+    Removed {
+        group: GroupId,
     },
     /// Every group is at rest and recorded; the process may end.
     Stopped,

@@ -1,9 +1,10 @@
 //! The outermost machine: owns the groups and the links of this node, routes inputs, runs the timers. No policy here.
 
+mod membership;
 mod scheduling;
 mod status;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -21,7 +22,9 @@ use crate::shared::memory::NodeMemory;
 use crate::shared::semaphore::GroupSemaphore;
 use crate::shared::size::ShownSize;
 use crate::time::{Mono, Now, Timers};
-use crate::{FramePayload, Input, NodeConfig, Output, SendPayload, limits};
+use crate::{
+    CommandResult, FramePayload, Input, IoError, NodeConfig, Output, Refusal, RefusalCode, SendPayload, limits,
+};
 
 /// This node's half of every group, and its links. See the crate's documentation for how it is driven.
 pub struct Node {
@@ -45,6 +48,8 @@ pub struct Node {
     /// A socket took bytes: the link may have credit again.
     links_moved: bool,
     now: Now,
+    /// Groups that leave the node once they are at rest.
+    removing: BTreeSet<GroupId>,
     stopping: bool,
     stopped: bool,
 }
@@ -77,6 +82,7 @@ impl Node {
             touched: Vec::new(),
             links_moved: false,
             now: Now::default(),
+            removing: BTreeSet::new(),
             stopping: false,
             stopped: false,
         }
@@ -100,6 +106,9 @@ impl Node {
     pub fn handle(&mut self, now: Now, input: Input) {
         self.now = now;
         match input {
+            Input::Request { group, id, .. } if !self.groups.contains_key(&group) => {
+                self.outputs.push_back(Output::Reply { id, result: Err(IoError::Io) });
+            }
             Input::Request { group, volume, id, request } => {
                 self.in_group(group, |g, cx| g.request(cx, volume, id, request));
             }
@@ -112,9 +121,15 @@ impl Node {
                 }
             }
             Input::Tick => {}
+            Input::Command { group, id, .. } if !self.groups.contains_key(&group) => {
+                let refusal = Refusal::new(RefusalCode::GroupStopping, "the group has left this node");
+                self.outputs.push_back(Output::CommandDone { id, result: CommandResult::Refused(refusal) });
+            }
             Input::Command { group, id, command } => self.in_group(group, |g, cx| g.command(cx, id, command)),
             Input::Reopened { group, opened } => self.in_group(group, |g, cx| reset::reopened(g, cx, opened)),
-            Input::LinkUp { peer, link, session } => self.link_up(peer, link, session),
+            Input::Add { config, entropy, refused } => self.add_group(*config, entropy, refused),
+            Input::Remove { group } => self.remove_group(group),
+            Input::LinkUp { peer, link, session, apart } => self.link_up(peer, (link, session), apart),
             Input::LinkDown { link, reason } => self.link_down(link, &reason),
             Input::Start { entropy, boot } => self.start_all(entropy, boot),
             Input::Stop => {
@@ -144,7 +159,7 @@ impl Node {
 
     pub(crate) fn in_group(&mut self, id: GroupId, act: impl FnOnce(&mut Group, &mut Cx)) {
         let Some(group) = self.groups.get_mut(&id) else { return };
-        let mut peer = self.links.get(&group.peer()).map(PeerLink::view).unwrap_or_default();
+        let mut peer = self.links.get(&group.peer()).map(|link| link.view(id)).unwrap_or_default();
         // A part must fit the window with room for more to be on the way.
         peer.part_bytes = peer.part_bytes.min(1 << (group.common().config.window_bytes / 4).ilog2());
         peer.timeout = self.config.link_timeout;
@@ -183,7 +198,13 @@ impl Node {
         self.groups.iter().filter(|(_, g)| g.peer() == peer).map(|(id, _)| *id).collect()
     }
 
-    fn link_up(&mut self, peer: NodeId, link: LinkId, session: SessionId) {
+    /// The groups that meet theirs in the present session.
+    fn linked_with(&self, peer: NodeId) -> Vec<GroupId> {
+        let is_apart = |id: &GroupId| self.links.get(&peer).is_some_and(|link| link.is_apart(*id));
+        self.groups_with(peer).into_iter().filter(|id| !is_apart(id)).collect()
+    }
+
+    fn link_up(&mut self, peer: NodeId, (link, session): (LinkId, SessionId), apart: Vec<GroupId>) {
         let now = self.now.mono;
         let Some(l) = self.links.get_mut(&peer) else {
             let reason = String::from("no group is shared with this peer");
@@ -200,10 +221,10 @@ impl Node {
             self.link_down(old, &reason);
         }
         let l = self.links.get_mut(&peer).expect("looked up above");
-        l.up(now, link, session);
+        l.up(now, link, session, apart);
         self.timers.set(TimerKey::Link(peer, LinkTimer::Heartbeat), now);
         self.timers.set(TimerKey::Link(peer, LinkTimer::Silence), now.plus(self.config.link_timeout));
-        for id in self.groups_with(peer) {
+        for id in self.linked_with(peer) {
             self.in_group(id, |g, cx| g.link_up(cx));
         }
     }
@@ -211,11 +232,13 @@ impl Node {
     fn link_down(&mut self, link: LinkId, reason: &str) {
         let now = self.now.mono;
         let Some(l) = self.link_of(link) else { return };
-        l.down(now, reason);
         let peer = l.peer;
+        let linked = self.linked_with(peer);
+        let Some(l) = self.link_of(link) else { return };
+        l.down(now, reason);
         self.timers.clear(TimerKey::Link(peer, LinkTimer::Heartbeat));
         self.timers.clear(TimerKey::Link(peer, LinkTimer::Silence));
-        for id in self.groups_with(peer) {
+        for id in linked {
             self.in_group(id, |g, cx| g.link_down(cx, reason));
         }
     }
@@ -256,14 +279,14 @@ impl Node {
                 self.outputs.push_back(Output::CloseLink { link, reason: reason.clone() });
                 self.link_down(link, &reason);
             }
-            _ if self.groups.get(&header.group).is_some_and(|g| g.peer() == peer) => {
-                self.in_group(header.group, |g, cx| g.frame(cx, header, payload));
+            // Of a group that has left, or is to come: the session ends with its coming.
+            _ if self.groups.get(&header.group).is_none_or(|g| g.peer() != peer) => {
+                self.coverage.hit(CoveragePoint::FrameForGroupGone);
             }
-            _ => {
-                let reason =
-                    format!("the peer sent a frame for group number {}, which it does not share", header.group.0);
-                self.part_with(peer, reason);
+            _ if self.links.get(&peer).is_some_and(|link| link.is_apart(header.group)) => {
+                self.coverage.hit(CoveragePoint::FrameForGroupGone);
             }
+            _ => self.in_group(header.group, |g, cx| g.frame(cx, header, payload)),
         }
     }
 
@@ -374,6 +397,7 @@ impl Node {
         }
         self.fill_links();
         self.touched.clear();
+        self.drop_removed();
         if self.stopping && !self.stopped && self.groups.values().all(|g| g.common().lifecycle.has_stopped()) {
             self.stopped = true;
             self.say_goodbye();

@@ -39,7 +39,7 @@ fn meets(role: Role, hello: &GroupHello) -> (Vec<String>, bool) {
     let mut seen = (Vec::new(), false);
     for input in [
         Input::Start { entropy: 1, boot: 1 },
-        Input::LinkUp { peer: NodeId(1), link: LINK, session: SESSION },
+        Input::LinkUp { peer: NodeId(1), link: LINK, session: SESSION, apart: Vec::new() },
         Input::Frame { link: LINK, header, payload: FramePayload::Control(control) },
     ] {
         handle(&mut node, input, &mut seen);

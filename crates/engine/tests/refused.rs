@@ -61,7 +61,8 @@ fn a_group_that_is_refused_touches_nothing_and_says_so() {
     assert_eq!((status.state, status.role), (State::Failed(Broken::Device), Role::Primary));
     assert_eq!(status.reason, "another disk");
 
-    let greeted = handle(&mut node, Input::LinkUp { peer: NodeId(1), link: LinkId(1), session: SessionId(1) });
+    let greeted =
+        handle(&mut node, Input::LinkUp { peer: NodeId(1), link: LinkId(1), session: SessionId(1), apart: Vec::new() });
     let says_hello =
         |output: &Output| matches!(output, Output::Send { header, .. } if header.kind == FrameKind::GroupHello);
     assert!(greeted.iter().any(says_hello), "{greeted:?}");

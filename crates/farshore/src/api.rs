@@ -7,6 +7,7 @@
 
 pub mod client;
 mod clients;
+mod config_plan;
 mod counters;
 mod group;
 mod link;
@@ -21,6 +22,7 @@ pub mod server;
 mod words;
 
 pub use clients::{CLIENTS_SCHEMA, ClientList, ClientView, RequestSums};
+pub use config_plan::{CONFIG_PLAN_SCHEMA, ConfigPlan, ConfigStep};
 pub use counters::{COUNTERS_SCHEMA, DaemonCounters, LatencyClasses};
 pub use group::{
     DifferenceView, DroppedMark, GroupView, HandoverView, JournalStatus, MARKS_SCHEMA, MarkList, MarkStatus,
@@ -37,5 +39,6 @@ pub use refusals::RefusalView;
 pub use reply::{RecordedBatch, Reply};
 pub use request::{ApiRequest, SwitchoverOrder};
 pub use words::{
-    ErrorCode, Flow, GroupState, LinkLimit, LinkState, OperationState, Origin, Protection, Retry, Role, Verdict,
+    ConfigAction, ErrorCode, Flow, GroupState, LinkLimit, LinkState, OperationState, Origin, Protection, Retry, Role,
+    Verdict,
 };

@@ -2,6 +2,7 @@
 
 pub mod attach;
 pub mod checks;
+mod config;
 pub mod groups;
 pub mod line;
 pub mod pair;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 pub use crate::log::LogForm;
+pub use config::{CheckArgs, ConfigApplyArgs, ConfigCommand, ConfigPlanArgs};
 use groups::GroupsArgs;
 use reach::{DEFAULT_CONFIG, Reach, ReachAny, default_config};
 
@@ -597,37 +599,6 @@ pub struct LinkHistoryArgs {
     pub json: bool,
     #[command(flatten)]
     pub reach: ReachAny,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum ConfigCommand {
-    /// Report every problem of a configuration file at once
-    #[command(
-        after_help = "Examples:\n  farshore config check farshore.toml\n  farshore config check farshore.toml --node alpha   (also its devices, directories and secret)"
-    )]
-    Check(CheckArgs),
-    /// Print a commented example with every key
-    #[command(after_help = "Example:\n  farshore config example > farshore.toml")]
-    Example,
-}
-
-#[derive(Debug, ClapArgs)]
-pub struct CheckArgs {
-    /// The file to check [default: what FARSHORE_CONFIG names, else /etc/farshore/farshore.toml]
-    #[arg(value_name = "FILE", conflicts_with = "config")]
-    file: Option<PathBuf>,
-    /// The same, in the other commands' way
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Check as this node, with what the file says about this machine [default: the host name, if the file has it]
-    #[arg(long, value_name = "NAME")]
-    pub node: Option<String>,
-}
-
-impl CheckArgs {
-    pub fn file(&self) -> PathBuf {
-        self.file.clone().or_else(|| self.config.clone()).unwrap_or_else(default_config)
-    }
 }
 
 #[derive(Debug, ClapArgs)]

@@ -8,6 +8,7 @@ mod calc;
 mod cert;
 mod clients;
 mod config;
+mod config_apply;
 mod connect;
 mod demote;
 mod disk;
@@ -124,6 +125,8 @@ fn run(command: CliCommand) -> CommandOutcome {
         CliCommand::Link(LinkCommand::Probe(args)) => line::probe(&args),
         CliCommand::Link(LinkCommand::Soak(args)) => line::soak(&args),
         CliCommand::Config(ConfigCommand::Check(args)) => config::check(&args),
+        CliCommand::Config(ConfigCommand::Plan(args)) => config_apply::plan(&args),
+        CliCommand::Config(ConfigCommand::Apply(args)) => config_apply::apply(&args),
         CliCommand::Config(ConfigCommand::Example) => config::example(),
         CliCommand::Init(args) => init::run(&args),
         CliCommand::Up(args) => up::run(&args),

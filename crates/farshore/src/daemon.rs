@@ -5,6 +5,8 @@
 
 mod answer;
 mod attached;
+mod configuration;
+mod current_config;
 mod demotions;
 mod device_record;
 pub mod devices;
@@ -47,19 +49,22 @@ use std::time::Duration;
 
 use answer::{Desk, PeerAsk};
 use anyhow::Context;
+use current_config::CurrentConfig;
 use events::EventKeeper;
 use front_desk::FrontDesk;
 use host::disk::meta::StateDirectory;
 use host::driver::{self, DriverControl, DriverEnd, GroupOpener};
 use host::link::control;
 use host::tls::{CredentialStore, Paths};
+use open::OpenedGroups;
 use peer_desk::{PeerDesk, visitors};
 use recorder::MinuteRecorder;
 use renewal::Renewal;
 use reopening::{GroupReopener, RefusedGroups};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seals::Seals;
-use settings::{Config, GroupOverrides, LinkOverrides, NodeName, Proof, Silent};
+use settings::{Config, ConfiguredNode, GroupOverrides, LinkOverrides, NodeName, Proof, Silent};
+use terms::KnownTerms;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
 
@@ -122,7 +127,7 @@ pub fn run(
     let may_peers = here.peer_commands;
     let events = Rc::new(EventKeeper::open(&config, &node)?);
     let (notices, told) = driver::notices();
-    let reopener = Arc::new(GroupReopener::new((&config, &node), opened.take_kept(), refused.clone()));
+    let (current, terms, reopener) = shared(&config, here, &mut opened, &refused);
     let opened = (opened, reopener.clone() as Arc<dyn GroupOpener>);
     let mut setup = open::setup(&config, &node, (&overrides, &link_overrides), proof, opened, notices);
     let (door, visits) = control::door(setup.link.peers.iter().map(|peer| peer.name.clone()));
@@ -145,7 +150,8 @@ pub fn run(
         let telling = tokio::task::spawn_local(service::keep_telling(control.clone(), refused.clone()));
         let (settings, kept) = ((overrides, link_overrides), (recorder.clone(), events.clone()));
         let looks = (control.clone(), ask_by(peers.clone()));
-        let desk = Rc::new(Desk::new(config, node, settings, kept, looks, (renewal, refused)));
+        let desk =
+            Rc::new(Desk::new((current, node), settings, kept, looks, (renewal, reopener.clone(), (refused, terms))));
         let renewing = tokio::task::spawn_local(desk.clone().look_for_ever());
         let measuring = tokio::task::spawn_local(serve_metrics(desk.clone()));
         let hearing = tokio::task::spawn_local(desk.clone().hear_for_ever(told));
@@ -283,6 +289,21 @@ fn given(config: &Config, node: &NodeName, proof: Proof) -> (driver::NodeProof, 
         (Proof::Certificates(_), None) => unreachable!("certificates come from the table [tls]"),
         (Proof::Secret(secret), _) => (driver::NodeProof::Secret(secret.bytes().to_vec()), None),
     }
+}
+
+/// What the desk shares with whoever opens groups again.
+fn shared(
+    config: &Config,
+    here: &ConfiguredNode,
+    opened: &mut OpenedGroups,
+    refused: &RefusedGroups,
+) -> (CurrentConfig, KnownTerms, Arc<GroupReopener>) {
+    let current = CurrentConfig::new(config.clone());
+    // Read once the groups were opened: what that finds may begin another term.
+    let terms = KnownTerms::read(&here.state, config.groups_of(&here.name).map(|group| group.name.as_str()));
+    let known = (refused.clone(), terms.clone());
+    let reopener = GroupReopener::new((current.clone(), here.name.clone()), opened.take_kept(), known);
+    (current, terms, Arc::new(reopener))
 }
 
 /// Waits for a signal, then for the data thread's end.

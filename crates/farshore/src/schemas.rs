@@ -18,9 +18,9 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
 use crate::api::{
-    ANSWER_SCHEMA, AnswerList, CLIENTS_SCHEMA, CONNECT_SCHEMA, COUNTERS_SCHEMA, ClientList, ConnectPreview,
-    DaemonCounters, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkList, MARKS_SCHEMA, NodeView, OPERATION_SCHEMA,
-    OperationView, STATUS_SCHEMA,
+    ANSWER_SCHEMA, AnswerList, CLIENTS_SCHEMA, CONFIG_PLAN_SCHEMA, CONNECT_SCHEMA, COUNTERS_SCHEMA, ClientList,
+    ConfigPlan, ConnectPreview, DaemonCounters, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkList, MARKS_SCHEMA, NodeView,
+    OPERATION_SCHEMA, OperationView, STATUS_SCHEMA,
 };
 use crate::attach::record::{ATTACHED_SCHEMA, AttachedList};
 use crate::cmd::{CERTIFICATES_SCHEMA, CertReport};
@@ -111,6 +111,7 @@ fn documents() -> Vec<Document> {
         document::<AnswerList>(ANSWER_SCHEMA, status, ROOT),
         document::<OperationView>(OPERATION_SCHEMA, status, ROOT),
         document::<ConnectPreview>(CONNECT_SCHEMA, status, ROOT),
+        document::<ConfigPlan>(CONFIG_PLAN_SCHEMA, status, ROOT),
         document::<MarkForms>(MARKS_SCHEMA, status, ROOT),
         document::<AttachedList>(ATTACHED_SCHEMA, status, ROOT),
         document::<LinkList>(LINKS_SCHEMA, status, ROOT),
@@ -273,6 +274,7 @@ fn what_is_read_back_is_read_from_its_example() {
     assert!(serde_json::from_str::<AnswerList>(&example(ANSWER_SCHEMA)).is_ok());
     assert!(serde_json::from_str::<OperationView>(&example(OPERATION_SCHEMA)).is_ok());
     assert!(serde_json::from_str::<ConnectPreview>(&example(CONNECT_SCHEMA)).is_ok());
+    assert!(serde_json::from_str::<ConfigPlan>(&example(CONFIG_PLAN_SCHEMA)).is_ok());
     assert!(serde_json::from_str::<DaemonCounters>(&example(COUNTERS_SCHEMA)).is_ok());
     assert!(serde_json::from_str::<EventRecord>(&example(EVENT_SCHEMA)).is_ok());
     assert!(serde_json::from_str::<EventPage>(&example(EVENTS_SCHEMA)).is_ok());

@@ -18,6 +18,7 @@ mod both_nodes_report;
 mod clock_set_back;
 mod commands;
 mod common;
+mod config_apply;
 mod config_check;
 mod crash_storm;
 mod disk_calls;

@@ -177,7 +177,6 @@ impl LinkEvents for Idle {
     fn sent(&self, _: LinkId, _: u64) {}
     fn turn_done(&self) {}
     fn refused(&self, _: String, _: String) {}
-    fn definitions_differ(&self, _: NodeId, _: String) {}
 }
 
 /// In the near node's place somebody who takes one order, and hangs up instead of an answer; the orders it took.

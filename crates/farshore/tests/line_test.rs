@@ -655,7 +655,6 @@ impl LinkEvents for Deaf {
     fn sent(&self, _: LinkId, _: u64) {}
     fn turn_done(&self) {}
     fn refused(&self, _: String, _: String) {}
-    fn definitions_differ(&self, _: NodeId, _: String) {}
 }
 
 /// One who has the nodes' own secret, and may be hostile all the same.

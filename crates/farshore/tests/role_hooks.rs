@@ -78,8 +78,9 @@ fn commands_run_around_each_change_and_around_nothing_else() {
     assert_eq!(lines_of(&ran), [""; 0]);
     pair.until("the copy has heard of the demotion", |pair| pair.output_of(Side::Far, &["promote", GROUP]).0 < 2);
     assert_eq!(lines_of(&ran), ["before_promote far near g no", "after_promote far near g no"]);
+    pair.until("both are told", |pair| events_of_hooks(pair, Side::Far).len() == 2);
     let told = events_of_hooks(&pair, Side::Far);
-    assert!(told.len() == 2 && told.iter().all(|event| event["result"] == "done"), "{told:?}");
+    assert!(told.iter().all(|event| event["result"] == "done"), "{told:?}");
     pair.stop_both();
 }
 

@@ -62,8 +62,6 @@ impl LinkEvents for SpeedListener {
     fn refused(&self, who: String, why: String) {
         println!("{who}: {why}");
     }
-
-    fn definitions_differ(&self, _: NodeId, _: String) {}
 }
 
 fn node(name: &str, peer: &str, peer_address: SocketAddr, tls: Option<CredentialStore>) -> (Rc<SpeedListener>, Links) {

@@ -33,12 +33,12 @@ use std::time::Duration;
 
 use tokio::task::{LocalSet, spawn_local};
 
-pub use control::{DriverControl, Gone};
+pub use control::{DriverControl, Gone, LetGo};
 pub use notices::{DriverNews, DriverNotice, NoticeReceiver, NoticeSender, notices};
 pub use request_recorder::{RecordedKind, RecordedRequest, RecordedRequests};
 pub use setup::{
-    DriverSetup, GroupOpener, GroupSetup, LinkSetup, Listen, NodeProof, OpenedGroup, RefusedGroup, Stores, VolumeSetup,
-    group_tag,
+    AddedGroup, CompareDefinitions, DefinitionsDifference, DriverSetup, GroupOpener, GroupSetup, LinkSetup, Listen,
+    NodeProof, OpenedGroup, RefusedGroup, Stores, VolumeSetup, group_tag,
 };
 pub use snapshot::{DriverSnapshot, GroupSnapshot, LinkSnapshot, PeerConnection, SyncPace, VolumeSnapshot};
 
@@ -179,8 +179,7 @@ struct OpenDriver {
 
 fn open(setup: DriverSetup) -> Result<OpenDriver, String> {
     let disks = FileEngine::new(setup.file_engine).map_err(|error| error.to_string())?;
-    let LinkSetup { cluster, node, proof, definitions, show_difference, peers, listen, socket, flow, control } =
-        setup.link;
+    let LinkSetup { cluster, node, proof, definitions, compare, peers, listen, socket, flow, control } = setup.link;
     let names = peers.iter().map(|peer| peer.name.clone()).collect();
     let (secret, tls) = match proof {
         NodeProof::Secret(bytes) => (ClusterSecret::new(&bytes), None),
@@ -190,7 +189,7 @@ fn open(setup: DriverSetup) -> Result<OpenDriver, String> {
         }
     };
     let known = peers.iter().map(|peer| (peer.id, peer.name.clone())).collect();
-    let known = Peers::new(known, definitions.clone(), show_difference);
+    let known = Peers::new(known, definitions.clone(), compare);
     let plane = Rc::new(Plane::new(
         setup.node,
         (setup.groups, setup.opener),

@@ -100,7 +100,7 @@ impl Victim {
 impl LinkEvents for Victim {
     fn up(&self, peer: NodeId, link: LinkId, session: SessionId, sender: Rc<LinkSender>, _: PeerInfo) {
         *self.sender.borrow_mut() = Some(sender);
-        self.handle(Input::LinkUp { peer, link, session });
+        self.handle(Input::LinkUp { peer, link, session, apart: Vec::new() });
     }
 
     fn down(&self, link: LinkId, reason: String) {
@@ -124,8 +124,6 @@ impl LinkEvents for Victim {
     fn turn_done(&self) {}
 
     fn refused(&self, _: String, _: String) {}
-
-    fn definitions_differ(&self, _: NodeId, _: String) {}
 }
 
 fn ours(node: &str, peer: &str) -> Ourselves {
@@ -253,15 +251,11 @@ fn heartbeats_that_are_never_read_back_hold_little_and_end_nothing() {
 fn what_nobody_may_send_ends_the_connection_with_a_sentence() {
     let far = |session| FrameHeader { seq: Seq(u64::MAX), ..FrameHeader::new(FrameKind::Void, session, GROUP) };
     type BadMessage = Box<dyn Fn(SessionId) -> Vec<u8>>;
-    let bad_frames: [(BadMessage, &str); 4] = [
+    let bad_frames: [(BadMessage, &str); 3] = [
         (Box::new(move |s| frame(far(s), &[])), "the sequence 18446744073709551615, further than anything counts"),
         (
             Box::new(|s| frame(FrameHeader::new(FrameKind::Heartbeat, s, GROUP), &[0; 60_000])),
             "announced 60000 bytes for a Heartbeat",
-        ),
-        (
-            Box::new(|s| frame(FrameHeader::new(FrameKind::Tick, s, GroupId(77)), &[0, 0])),
-            "group number 77, which it does not share",
         ),
         (Box::new(|s| frame(FrameHeader::new(FrameKind::BitsAsk, s, GROUP), &[])), "before it said who it is"),
     ];

@@ -12,8 +12,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use engine::NodeId;
+use engine::{GroupId, NodeId};
 use hooks::ConfiguredHook;
+use host::driver::group_tag;
 use host::tls::Clients;
 
 use crate::forms::{Around, ValueForm, address, flag, latency, list, maybe, one_of, path, per_node, size, word};
@@ -218,15 +219,34 @@ impl Config {
         self.groups.iter().find(|group| group.name.as_str() == name)
     }
 
-    /// The groups `node` is a member of, with their number in the file's order.
-    pub fn groups_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = (usize, &'a ConfiguredGroup)> {
-        self.groups.iter().enumerate().filter(move |(_, group)| group.peer_of(node).is_some())
+    /// The groups `node` is a member of.
+    pub fn groups_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = &'a ConfiguredGroup> {
+        self.groups.iter().filter(move |group| group.peer_of(node).is_some())
+    }
+
+    pub fn group_by_id(&self, id: GroupId) -> Option<&ConfiguredGroup> {
+        self.groups.iter().find(|group| self.group_id(group) == id)
+    }
+
+    /// A group's number on links and in the daemon. It follows from its name, so groups may come and go beside it.
+    pub fn group_id(&self, group: &ConfiguredGroup) -> GroupId {
+        GroupId(self.group_tag(group) as u32)
+    }
+
+    /// What both nodes of each group have to agree on: the same bytes wherever the same is meant.
+    pub fn definitions(&self) -> String {
+        self.groups.iter().map(ConfiguredGroup::definition).collect()
+    }
+
+    /// Names the group in its state files.
+    pub fn group_tag(&self, group: &ConfiguredGroup) -> u64 {
+        group_tag(self.top.cluster.as_str(), group.name.as_str())
     }
 
     /// The nodes that `node` has groups with.
     pub fn peers_of<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = &'a ConfiguredNode> {
         let meets =
-            |other: &&ConfiguredNode| self.groups_of(node).any(|(_, group)| group.peer_of(node) == Some(&other.name));
+            |other: &&ConfiguredNode| self.groups_of(node).any(|group| group.peer_of(node) == Some(&other.name));
         self.nodes.iter().filter(meets)
     }
 
@@ -383,6 +403,26 @@ pub(crate) fn is_loopback(ip: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_groups_whose_numbers_are_equal_by_chance_are_refused() {
+        let cluster = parse(example::EXAMPLE).expect("sound").top.cluster.to_string();
+        let mut names = BTreeMap::new();
+        let number = |name: &String| group_tag(&cluster, name) as u32;
+        let pair =
+            (0..).map(|at| format!("g{at}")).find_map(|name| Some((names.insert(number(&name), name.clone())?, name)));
+        let (one, other) = pair.expect("some hundred thousand names have such a pair");
+        let table = |name: &str| {
+            let volume = format!("[groups.{name}.volumes.v]\nalpha = \"/dev/{name}a\"\nbeta = \"/dev/{name}b\"\n");
+            format!("[groups.{name}]\nprimary = \"alpha\"\nsecondary = \"beta\"\n{volume}")
+        };
+        let problems =
+            parse(&(example::EXAMPLE.to_owned() + &table(&one) + &table(&other))).expect_err("refused").to_string();
+        let sentence = format!("group {other} has by chance the same number on links as group {one}");
+        let turned = format!("group {one} has by chance the same number on links as group {other}");
+        assert!(problems.contains(&sentence) || problems.contains(&turned), "{problems}");
+        assert_eq!(problems.lines().count(), 1, "{problems}");
+    }
     use crate::{Problems, example};
 
     fn parse(text: &str) -> Result<Config, Problems> {

@@ -305,8 +305,8 @@ mod tests {
 
     #[test]
     fn keys_that_need_a_restart_say_so() {
-        assert!(GroupKey::parse("window").unwrap_err().contains("restart them"));
-        assert!(GroupKey::parse("hooks.timeout").unwrap_err().contains("restart them"));
+        assert!(GroupKey::parse("window").unwrap_err().contains("config apply"));
+        assert!(GroupKey::parse("hooks.timeout").unwrap_err().contains("config apply"));
         assert!(GroupKey::parse("journal").unwrap_err().contains("stays: a daemon refuses"));
         assert!(GroupKey::parse("wait-limit").unwrap_err().contains("did you mean \"wait_limit\"?"));
     }

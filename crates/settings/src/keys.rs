@@ -238,7 +238,8 @@ impl<S: Keyed> SettingKey<S> {
         Err(match S::beside(text) {
             Some(Takes::Nothing(why)) => format!("{text:?} {why}"),
             Some(_) => format!(
-                "{text:?} is read when the daemon starts; change it in the configuration file of both nodes and restart them"
+                "{text:?} is read when its group or the daemon starts; change it in the configuration file of both nodes, and type 'farshore \
+                 config apply' on both"
             ),
             None => {
                 let (hint, keys) = (suggest::hint(text, names::<S>()), suggest::list(names::<S>()));

@@ -106,7 +106,10 @@ pub fn run(writes: u64) {
     let mut now = Now { mono: Mono(1), wall: Wall(1) };
     for (id, side) in sides.iter_mut().enumerate() {
         side.handle(now, Input::Start { entropy: id as u64, boot: 1 });
-        side.handle(now, Input::LinkUp { peer: NodeId(1 - id as u16), link: LINK, session: SessionId(9) });
+        side.handle(
+            now,
+            Input::LinkUp { peer: NodeId(1 - id as u16), link: LINK, session: SessionId(9), apart: Vec::new() },
+        );
     }
     let exchange = |sides: &mut [PathSide; 2], now: Now| {
         for at in [0, 1].into_iter().cycle() {

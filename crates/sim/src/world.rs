@@ -6,7 +6,7 @@ mod links;
 mod observing;
 mod orders;
 mod processes;
-mod resets;
+pub mod resets;
 
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
@@ -41,6 +41,12 @@ pub enum WorldEvent {
     Restart {
         node: usize,
         boot: u64,
+    },
+    /// A group that has left the node comes again.
+    Added {
+        node: usize,
+        boot: u64,
+        group: GroupId,
     },
     /// A group's stores are open again.
     Reopened {
@@ -227,6 +233,9 @@ impl World {
             }
             WorldEvent::Reopened { node, boot, group } if self.cluster[node].boot() == boot => {
                 resets::reopened(self, node, group);
+            }
+            WorldEvent::Added { node, boot, group } if self.cluster[node].boot() == boot => {
+                resets::added(self, node, group);
             }
             WorldEvent::HandedOver { node, boot, group } if self.cluster[node].boot() == boot => {
                 observing::promotes_what_was_handed_over(self, node, group);

@@ -56,6 +56,7 @@ mod primary_report;
 mod pulls;
 mod queue_full;
 mod rare_edges;
+mod reloaded;
 mod repair;
 mod repeated;
 mod replay_of_a_comparison;

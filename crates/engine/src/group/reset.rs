@@ -141,7 +141,7 @@ pub(super) fn comes_to_rest(group: &Group) -> bool {
 }
 
 /// Its stores are being closed and opened.
-pub(super) fn is_closed(group: &Group) -> bool {
+pub(crate) fn is_closed(group: &Group) -> bool {
     group.reset.as_ref().is_some_and(|reset| reset.stage == ResetStage::Reopening)
 }
 
@@ -149,8 +149,12 @@ pub(super) fn is_closed(group: &Group) -> bool {
 
 /// The stores are open again, or cannot be: the group begins to start, as at a daemon's start.
 pub(crate) fn reopened(group: &mut Group, cx: &mut Cx, opened: Result<Box<GroupConfig>, String>) {
-    if !is_closed(group) || group.common.lifecycle.has_stopped() {
-        // The node stopped meanwhile.
+    if !is_closed(group) {
+        return;
+    }
+    if group.common.lifecycle.has_stopped() {
+        // The node stopped meanwhile, or the group leaves it.
+        group.reset = None;
         return;
     }
     let (before, settings) = (&group.common.config, group.common.settings);
@@ -223,6 +227,8 @@ pub(super) fn is_ready(group: &mut Group, cx: &mut Cx) -> bool {
     for id in mem::take(&mut reset.askers) {
         cx.answer(id, CommandResult::Done(text.clone()));
     }
+    // It may have said so while the group started, and be gone again.
+    reset.peer_serves |= group.primary.peer.greeting.served_last();
     let meets = role == Role::Primary && (cx.peer.link.is_some() || reset.peer_serves);
     if !meets || injected(Fault::ResetServesAtOnce) {
         group.reset = None;

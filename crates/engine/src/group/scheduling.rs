@@ -122,8 +122,9 @@ impl Group {
     }
 
     /// What the link is to know, if it is something new: what it had, and what it has.
-    pub fn count_link_use(&mut self) -> Option<(LinkUse, LinkUse)> {
-        let now = self.primary.peer.outbox.link_use(&self.common);
+    /// `leaves`: nothing from here on.
+    pub fn count_link_use(&mut self, leaves: bool) -> Option<(LinkUse, LinkUse)> {
+        let now = if leaves { LinkUse::default() } else { self.primary.peer.outbox.link_use(&self.common) };
         let before = core::mem::replace(&mut self.counted_use, now);
         (before != now).then_some((before, now))
     }

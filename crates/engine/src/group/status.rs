@@ -17,7 +17,7 @@ use crate::peer::resync::waits_for_order;
 use crate::peer::verify;
 use crate::primary::Primary;
 use crate::secondary::Secondary;
-use crate::shared::link::PeerLink;
+use crate::shared::link::ShownLink;
 use crate::state::State;
 use crate::status::{GroupGlance, GroupStatus, HandoverStage, MeetingStatus, PeerStatus, QueueStatus, VolumeStatus};
 use crate::time::Now;
@@ -100,7 +100,7 @@ impl ShownGroup<'_> {
         }
     }
 
-    pub fn status(&self, link: &PeerLink, now: Now) -> GroupStatus {
+    pub fn status(&self, link: ShownLink<'_>, now: Now) -> GroupStatus {
         let ShownGroup { common, primary, secondary, .. } = self;
         let identity = self.identity();
         let role = identity.role;
@@ -233,14 +233,14 @@ impl ShownGroup<'_> {
         }
     }
 
-    fn peer_status(&self, link: &PeerLink, now: Now) -> PeerStatus {
+    fn peer_status(&self, link: ShownLink<'_>, now: Now) -> PeerStatus {
         let status = PeerStatus {
             node: self.common.config.peer,
             link: link.status,
             link_since: link.since,
-            link_reason: link.reason.clone(),
-            round_trip: link.round_trip(),
-            rate_bytes_per_s: link.rate(),
+            link_reason: link.reason.into(),
+            round_trip: link.round_trip,
+            rate_bytes_per_s: link.rate,
             generation: self.primary.peer.greeting.generation(),
             peers_dirty_bytes: self.primary.peer.greeting.hello().map_or(0, |hello| hello.dirty_bytes),
             keeps_over: self.primary.peer.greeting.hello().map_or(0, |hello| hello.keeps_over),

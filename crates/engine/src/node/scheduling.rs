@@ -40,7 +40,7 @@ impl Node {
             self.coverage.hit(CoveragePoint::MemoryShort);
             self.short_of_memory.push_back(id);
         }
-        if let Some((before, now)) = group.count_link_use()
+        if let Some((before, now)) = group.count_link_use(false)
             && let Some(link) = self.links.get_mut(&group.peer())
         {
             link.uses(before, now);

@@ -54,7 +54,7 @@ impl Node {
     /// `None`: there is no such group.
     pub fn status_of(&self, id: GroupId) -> Option<GroupStatus> {
         let group = self.groups.get(&id)?;
-        let status = group.shown().status(self.links.get(&group.peer())?, self.now);
+        let status = group.shown().status(self.links.get(&group.peer())?.shown_to(id), self.now);
         Some(GroupStatus { sync_position: self.syncs.position(id), ..status })
     }
 }

@@ -1,6 +1,7 @@
 //! One session with a peer: is it alive, how fast is it, what may be handed to its socket. Groups share it by bytes
 //! (`share.rs`).
 
+use alloc::collections::BTreeSet;
 use core::time::Duration;
 
 use crate::ids::*;
@@ -137,6 +138,22 @@ pub(crate) struct PeerLink {
     /// The peer's newest heartbeat, until it is sent back.
     pub echo_due: Option<alloc::vec::Vec<u8>>,
     up_at: Mono,
+    /// Groups that the nodes define differently, or that one of them does not have: they do not meet in this session.
+    apart: BTreeSet<GroupId>,
+}
+
+/// Why a group sees no link though there is one.
+const APART: &str = "the peer has no such group, or defines it differently: give both nodes the same configuration file, and 'farshore config \
+     apply' on both";
+
+/// How the link looks to a group.
+pub(crate) struct ShownLink<'a> {
+    pub status: LinkStatus,
+    pub since: Mono,
+    pub reason: &'a str,
+    pub round_trip: Duration,
+    /// Bytes per second, once measured.
+    pub rate: Option<u64>,
 }
 
 impl PeerLink {
@@ -158,10 +175,12 @@ impl PeerLink {
             refused: false,
             echo_due: None,
             up_at: Mono(0),
+            apart: BTreeSet::new(),
         }
     }
 
-    pub fn up(&mut self, now: Mono, link: LinkId, session: SessionId) {
+    pub fn up(&mut self, now: Mono, link: LinkId, session: SessionId, apart: alloc::vec::Vec<GroupId>) {
+        self.apart = apart.into_iter().collect();
         self.session = Some((link, session));
         self.unsent_bytes = 0;
         (self.refused, self.echo_due, self.up_at) = (false, None, now);
@@ -174,6 +193,30 @@ impl PeerLink {
     pub fn down(&mut self, now: Mono, reason: &str) {
         self.session = None;
         self.show(now, LinkStatus::Disconnected, reason);
+    }
+
+    /// The group came after the session had begun.
+    pub fn keeps_apart(&mut self, group: GroupId) {
+        self.apart.insert(group);
+    }
+
+    pub fn is_apart(&self, group: GroupId) -> bool {
+        self.apart.contains(&group)
+    }
+
+    /// How the link is to a group.
+    pub fn shown_to(&self, group: GroupId) -> ShownLink<'_> {
+        let shown = ShownLink {
+            status: self.status,
+            since: self.since,
+            reason: &self.reason,
+            round_trip: self.round_trip(),
+            rate: self.rate(),
+        };
+        if self.session.is_some() && self.is_apart(group) {
+            return ShownLink { status: LinkStatus::Disconnected, since: self.up_at, reason: APART, ..shown };
+        }
+        shown
     }
 
     fn show(&mut self, now: Mono, status: LinkStatus, reason: &str) {
@@ -293,10 +336,11 @@ impl PeerLink {
         if self.is_waited_for() { limits::part_bytes_awaited(rate) } else { limits::part_bytes(rate) }
     }
 
-    pub fn view(&self) -> PeerView {
+    pub fn view(&self, group: GroupId) -> PeerView {
+        let session = self.session.filter(|_| !self.is_apart(group));
         PeerView {
-            link: self.session.map(|(link, _)| link),
-            session: self.session.map_or(SessionId(0), |(_, session)| session),
+            link: session.map(|(link, _)| link),
+            session: session.map_or(SessionId(0), |(_, session)| session),
             part_bytes: self.part_bytes(),
             is_clogged: self.is_clogged(),
             rate: self.rate.per_second,
@@ -335,19 +379,19 @@ mod tests {
     #[test]
     fn part_size_and_resync_backlog_follow_the_rate_within_their_bounds() {
         let mut link = PeerLink::new(NodeId(1));
-        link.up(Mono(0), LinkId(1), SessionId(1));
+        link.up(Mono(0), LinkId(1), SessionId(1), Default::default());
         assert_eq!(link.part_bytes(), limits::PART_BYTES_UNMEASURED);
-        assert_eq!(link.view().resync_backlog_bytes(), limits::RESYNC_BACKLOG_BYTES_UNMEASURED);
+        assert_eq!(link.view(GroupId(1)).resync_backlog_bytes(), limits::RESYNC_BACKLOG_BYTES_UNMEASURED);
         link.handed(Mono(0), 1 << 30);
         link.sent(Mono(1_000_000_000), 16_000);
         assert_eq!(link.part_bytes(), limits::PART_BYTES_MIN, "128 kbit/s");
-        assert_eq!(link.view().resync_backlog_bytes(), 16_000, "a second");
+        assert_eq!(link.view(GroupId(1)).resync_backlog_bytes(), 16_000, "a second");
         for second in 2..40 {
             link.sent(Mono(second * 1_000_000_000), 125_000_000 / 10);
         }
         assert_eq!(link.part_bytes(), limits::PART_BYTES_MAX, "100 Mbit/s");
         assert!(link.rate().is_some_and(|rate| (12_000_000..=12_500_000).contains(&rate)), "{:?}", link.rate());
-        assert_eq!(link.view().resync_backlog_bytes(), limits::RESYNC_BACKLOG_BYTES_MAX);
+        assert_eq!(link.view(GroupId(1)).resync_backlog_bytes(), limits::RESYNC_BACKLOG_BYTES_MAX);
     }
 
     // proves: rule 17
@@ -361,7 +405,7 @@ mod tests {
     #[test]
     fn a_socket_that_takes_nothing_is_congested_until_it_does() {
         let mut link = PeerLink::new(NodeId(1));
-        link.up(Mono(0), LinkId(1), SessionId(1));
+        link.up(Mono(0), LinkId(1), SessionId(1), Default::default());
         link.handed(Mono(0), 100);
         link.look_for_congestion(Mono(2_000_000_000));
         assert_eq!(link.status, LinkStatus::Congested);
@@ -373,7 +417,7 @@ mod tests {
     #[test]
     fn a_peer_owes_too_much_by_what_its_groups_may_be_owed() {
         let mut link = PeerLink::new(NodeId(1));
-        link.up(Mono(0), LinkId(1), SessionId(1));
+        link.up(Mono(0), LinkId(1), SessionId(1), Default::default());
         let most = (8 << 20) + (1 << 20) + (1 << 20) + 100 * (8 << 10);
         link.unsent_bytes = most;
         assert_eq!(link.owes_too_much(100), None);
@@ -420,14 +464,14 @@ mod tests {
         assert_eq!(credit(Some(10_000)), 64 << 10);
         assert_eq!(credit(Some(1_000_000)), 250_000);
         assert_eq!(credit(Some(1 << 40)), 8 << 20);
-        assert_eq!(link.view().resync_backlog_bytes(), 2 << 20, "keeps the fastest link busy");
+        assert_eq!(link.view(GroupId(1)).resync_backlog_bytes(), 2 << 20, "keeps the fastest link busy");
     }
 
     /// A link on which nobody has anything to say was shown as congested, and so was one that had just been given something.
     #[test]
     fn a_socket_that_is_idle_or_was_just_asked_is_not_congested() {
         let mut link = PeerLink::new(NodeId(1));
-        link.up(Mono(0), LinkId(1), SessionId(1));
+        link.up(Mono(0), LinkId(1), SessionId(1), Default::default());
         link.look_for_congestion(Mono(100_000_000_000));
         assert_eq!(link.status, LinkStatus::Connected, "idle");
         link.handed(Mono(100_000_000_000), 100);
@@ -439,7 +483,7 @@ mod tests {
     #[test]
     fn a_round_trip_is_an_eighth_of_what_comes_and_the_rest_of_what_was() {
         let mut link = PeerLink::new(NodeId(1));
-        link.up(Mono(1_000), LinkId(1), SessionId(1));
+        link.up(Mono(1_000), LinkId(1), SessionId(1), Default::default());
         link.echo(Mono(9_000), Mono(500));
         assert_eq!(link.round_trip(), Duration::from_nanos(8_000), "no longer than the session lasts");
         link.echo(Mono(32_000), Mono(16_000));

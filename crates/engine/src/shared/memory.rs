@@ -66,6 +66,17 @@ impl NodeMemory {
         NodeMemory { limit_bytes, reserved_bytes: reserves.sum(), borrowed_bytes: 0, held_bytes: 0 }
     }
 
+    /// A group with this reserve comes.
+    pub fn joins(&mut self, reserve: u64) {
+        self.reserved_bytes += reserve;
+    }
+
+    /// A group with this reserve leaves, which holds `held` until now.
+    pub fn leaves(&mut self, reserve: u64, held: u64) {
+        self.account(reserve, held, 0);
+        self.reserved_bytes -= reserve;
+    }
+
     /// What a group with this reserve, which holds `held` now, may hold in all.
     pub fn allowance(&self, reserve: u64, held: u64) -> u64 {
         let shared = self.limit_bytes.saturating_sub(self.reserved_bytes);

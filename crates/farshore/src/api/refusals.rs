@@ -58,6 +58,8 @@ desk_refusals! {
     BadValue = "bad-value", Never, "a key or a value is wrong";
     ClientsAttached = "clients-attached", Later, "clients are attached: they end, or `demote --close-clients` cuts them off";
     PromotionUnderWay = "promotion-under-way", Later, "a promotion of the group waits for a disk or for space; the answer names its operation";
+    BadConfiguration = "bad-configuration", Never, "the configuration file, or a device that it names, has problems, all of which are told";
+    NeedsRestart = "needs-restart", Never, "the configuration file changes what counts at a start of the daemon only; nothing of it was taken up";
     ChangeUnderWay = "change-under-way", Later, "another change of settings is under way";
     HookFailed = "hook-failed", Later, "a command that the configuration has before this change of role failed or took too long, so nothing was \
         done; `--skip-hooks` leaves it out";

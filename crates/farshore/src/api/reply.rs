@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::request::is_false;
 use super::sentences::sentences;
 use super::{
-    ApiRequest, ClientList, ConnectPreview, DaemonCounters, ErrorCode, LinkHistory, NodeView, OperationView,
-    RefusalView,
+    ApiRequest, ClientList, ConfigPlan, ConnectPreview, DaemonCounters, ErrorCode, LinkHistory, NodeView,
+    OperationView, RefusalView,
 };
 use crate::events::EventPage;
 
@@ -51,6 +51,7 @@ pub enum Reply {
     Events(Box<EventPage>),
     Operation(Box<OperationView>),
     ConnectPreview(Box<ConnectPreview>),
+    ConfigPlan(Box<ConfigPlan>),
 }
 
 /// Requests of clients, without their bytes.
@@ -125,6 +126,7 @@ impl Reply {
             "clients" => Reply::Clients(serde_json::from_slice(line)?),
             "events" => Reply::Events(serde_json::from_slice(line)?),
             "operation" => Reply::Operation(serde_json::from_slice(line)?),
+            "config-plan" => Reply::ConfigPlan(serde_json::from_slice(line)?),
             "connect-preview" => Reply::ConnectPreview(serde_json::from_slice(line)?),
             _ => return Err(serde_json::Error::custom("it is of a kind that this version does not know")),
         })
@@ -191,6 +193,7 @@ impl Reply {
             Reply::Clients(_) => "a list of clients",
             Reply::Events(_) => "events",
             Reply::Operation(_) => "an operation",
+            Reply::ConfigPlan(_) => "a plan of the configuration",
             Reply::ConnectPreview(_) => "a look at a connection",
         }
     }
@@ -206,6 +209,7 @@ impl Reply {
             (ApiRequest::Record { .. }, reply) => matches!(reply, Reply::Recorded(_)),
             (ApiRequest::Events { .. }, reply) => matches!(reply, Reply::Events(_)),
             (ApiRequest::Operation { .. }, reply) => matches!(reply, Reply::Operation(_)),
+            (ApiRequest::ConfigPlan, reply) => matches!(reply, Reply::ConfigPlan(_)),
             (ApiRequest::ConnectPreview { .. }, reply) => matches!(reply, Reply::ConnectPreview(_)),
             (ApiRequest::LinkHistory { .. }, reply) => matches!(reply, Reply::LinkHistory(_)),
             (
@@ -224,6 +228,7 @@ impl Reply {
                 | ApiRequest::Verify { .. }
                 | ApiRequest::VerifyStop { .. }
                 | ApiRequest::AssumeEqual { .. }
+                | ApiRequest::ConfigApply { .. }
                 | ApiRequest::DropMark { .. },
                 reply,
             ) => matches!(reply, Reply::Ok { .. }),
@@ -240,6 +245,7 @@ impl Reply {
             Reply::Events(page) => Some(&page.node),
             Reply::Operation(operation) => Some(&operation.node),
             Reply::ConnectPreview(preview) => Some(&preview.node),
+            Reply::ConfigPlan(plan) => Some(&plan.node),
             Reply::Ok { .. } | Reply::Error { .. } | Reply::Recorded(_) => None,
         }
     }
@@ -262,6 +268,8 @@ mod tests {
         let history = r#"{"schema":"s","node":"beta","peer":"alpha","records":[]}"#;
         let preview = r#"{"schema":"s","node":"beta","group":"db","peer":"alpha","verdict":"idle","message":"m",
             "regions":0,"region_bytes":32768,"bytes":0,"group_bytes":1}"#;
+        let plan = r#"{"schema":"s","node":"beta","file":"/f","steps":[{"action":"add","group":"db","text":"t","clients":0}],
+            "needs_restart":["t"]}"#;
         let operation =
             r#"{"schema":"s","node":"beta","id":"beta-0f-7","verb":"sync","begun_unix_ms":5,"state":"running"}"#;
         for reply in [
@@ -283,6 +291,7 @@ mod tests {
             Reply::Events(serde_json::from_str(page).expect("a page")),
             Reply::Operation(serde_json::from_str(operation).expect("one")),
             Reply::ConnectPreview(serde_json::from_str(preview).expect("one")),
+            Reply::ConfigPlan(serde_json::from_str(plan).expect("one")),
         ] {
             let line = serde_json::to_string(&reply).expect("it is written");
             assert_eq!(read(&line).expect(&line), reply);

@@ -142,6 +142,14 @@ pub enum ApiRequest {
     AssumeEqual {
         group: String,
     },
+    /// What the configuration file, as it is now, would have this daemon do.
+    ConfigPlan,
+    /// Take up the configuration file as it is now. Refused while clients are attached to a group that has to stop for it, unless they may
+    /// be cut off.
+    ConfigApply {
+        #[serde(default, skip_serializing_if = "is_false")]
+        close_clients: bool,
+    },
     /// What became of an operation: of a request that changes something, by the name that its answer gave it.
     Operation {
         id: String,
@@ -197,6 +205,7 @@ impl ApiRequest {
             | ApiRequest::StatusOfBoth { .. }
             | ApiRequest::Clients { .. }
             | ApiRequest::ConnectPreview { .. }
+            | ApiRequest::ConfigPlan
             | ApiRequest::Operation { .. }
             | ApiRequest::Counters
             | ApiRequest::Record { .. }
@@ -218,6 +227,7 @@ impl ApiRequest {
             | ApiRequest::Verify { .. }
             | ApiRequest::VerifyStop { .. }
             | ApiRequest::AssumeEqual { .. }
+            | ApiRequest::ConfigApply { .. }
             | ApiRequest::DropMark { .. } => false,
         }
     }
@@ -322,6 +332,9 @@ mod tests {
                 r#"{"request":"demote","group":"db","close_clients":true,"skip_hooks":true}"#,
             ),
             (ApiRequest::Counters, r#"{"request":"counters"}"#),
+            (ApiRequest::ConfigPlan, r#"{"request":"config-plan"}"#),
+            (ApiRequest::ConfigApply { close_clients: false }, r#"{"request":"config-apply"}"#),
+            (ApiRequest::ConfigApply { close_clients: true }, r#"{"request":"config-apply","close_clients":true}"#),
             (ApiRequest::ConnectPreview { group: group() }, r#"{"request":"connect-preview","group":"db"}"#),
             (ApiRequest::Operation { id: "alpha-0f-7".into() }, r#"{"request":"operation","id":"alpha-0f-7"}"#),
             (

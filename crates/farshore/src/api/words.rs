@@ -108,6 +108,24 @@ words!(
 );
 
 words!(
+    /// A step of `config apply`.
+    ConfigAction {
+        /// the group comes to this node: it starts
+        Add = "add",
+        /// the group leaves this node: it stops, its state directory stays
+        Remove = "remove",
+        /// the group stops and starts anew; clients are cut off
+        Restart = "restart",
+        /// settings that change while the group runs
+        Set = "set",
+        /// what is looked up when it is needed, such as thresholds and hooks
+        TakeUp = "take-up",
+        /// settings of all links of this node
+        Link = "link",
+    }
+);
+
+words!(
     /// What a connection of a group's nodes comes to.
     Verdict {
         /// the group sends already

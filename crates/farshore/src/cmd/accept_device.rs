@@ -19,9 +19,9 @@ pub fn run(args: &AcceptDeviceArgs) -> CommandOutcome {
     };
     let config = Config::load(&args.config)?;
     let node = config.local_node(args.node.as_deref())?;
-    let group = config.groups_of(&node).map(|(_, group)| group).find(|group| group.name.as_str() == args.group);
+    let group = config.groups_of(&node).find(|group| group.name.as_str() == args.group);
     let group = group.ok_or_else(|| {
-        let names: Vec<_> = config.groups_of(&node).map(|(_, group)| group.name.as_str()).collect();
+        let names: Vec<_> = config.groups_of(&node).map(|group| group.name.as_str()).collect();
         format!("node {node} has no group {:?}; its groups are {}", args.group, names.join(", "))
     })?;
     let text = accept(&config, &node, group, &args.volumes, content)?;

@@ -196,7 +196,7 @@ pub fn start(file: &Path, config: &Config, node: &NodeName, is_left: bool) -> Re
 
 /// Volumes that are plain files where a service may not write.
 fn files_outside<'a>(config: &'a Config, node: &'a ConfiguredNode) -> impl Iterator<Item = PathBuf> + 'a {
-    let devices = config.groups_of(&node.name).flat_map(|(_, group)| &group.volumes);
+    let devices = config.groups_of(&node.name).flat_map(|group| &group.volumes);
     let devices = devices.map(|volume| volume.device(&node.name).to_owned());
     devices.filter(|path| path.is_file() && !path.starts_with(&node.state))
 }

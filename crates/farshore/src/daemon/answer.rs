@@ -1,5 +1,6 @@
 //! The desk behind the control socket: each request to the data thread, each answer back in the socket's words.
 
+mod apply;
 mod forks;
 mod roles;
 mod switchover;
@@ -23,6 +24,7 @@ use settings::{Config, ConfiguredGroup, GroupKey, GroupOverrides, Keyed, LinkOve
 use tokio::sync::{Mutex, MutexGuard, Notify};
 use tokio::time::{sleep, timeout};
 
+use super::current_config::CurrentConfig;
 use super::demotions::Demotions;
 use super::events::commands::{CommandEnd, CommandSource, CommandText};
 use super::events::looks::{GroupFacts, GroupLooks, LOOK_EVERY};
@@ -32,9 +34,9 @@ use super::operations::{Operations, SyncLook};
 use super::reconnect::{ReconnectReason, reconnect};
 use super::recorder::MinuteRecorder;
 use super::renewal::{self, Renewal};
-use super::reopening::RefusedGroups;
+use super::reopening::{GroupReopener, RefusedGroups};
 use super::role_changes::{RoleChange, RoleChanges};
-use super::terms::Terms;
+use super::terms::{KnownTerms, Terms};
 use super::watch::StateWatch;
 use super::{attached, history_room, preview, promises, recording, view};
 use crate::api::refusals::DeskRefusal;
@@ -43,6 +45,7 @@ use crate::api::{ApiRequest, ErrorCode, NodeView, RecordedBatch, Reply};
 use crate::events::log::{EventQuestion, PAGE_EVENTS_MAX};
 use crate::metrics::PageFacts;
 use crate::metrics::server::MetricsEndpoint;
+use apply::ConfigDesk;
 use roles::RunHooks;
 use switchover::AnnouncedSwitchover;
 
@@ -60,7 +63,7 @@ const _: () = assert!(CHANGE_PATIENCE.as_secs() < PEER_ANSWER_TIMEOUT.as_secs())
 
 /// What the control socket speaks for.
 pub(super) struct Desk {
-    config: Arc<Config>,
+    config: CurrentConfig,
     node: NodeName,
     /// Held while a change is under way, so that two of them come one after the other. What one waits for, a disk, may never come: nobody
     /// waits for that without an end.
@@ -87,6 +90,8 @@ pub(super) struct Desk {
     terms: Terms,
     /// Why groups were not taken up, by their names.
     refused: RefusedGroups,
+    /// Opens groups that come, and seals those that leave.
+    reopener: Arc<GroupReopener>,
 }
 
 /// Asks a peer's daemon, by its node's name, what only looks there, or tells it of a switchover. The answer, or why there is none.
@@ -108,19 +113,19 @@ pub(super) struct PlaceInGroup {
 
 impl Desk {
     pub fn new(
-        config: Config,
-        node: NodeName,
+        (config, node): (CurrentConfig, NodeName),
         (overrides, link_overrides): (GroupOverrides, LinkOverrides),
         (recorder, events): (Rc<MinuteRecorder>, Rc<EventKeeper>),
         (control, ask_peer): (DriverControl, PeerAsk),
-        (renewal, refused): (Option<Renewal>, RefusedGroups),
+        (renewal, reopener, (refused, terms)): (Option<Renewal>, Arc<GroupReopener>, (RefusedGroups, KnownTerms)),
     ) -> Desk {
         let (overrides, link_overrides) = (Mutex::new(overrides), Mutex::new(link_overrides));
-        let state = &config.node(&node).expect("the node was looked up before").state;
-        let groups = || config.groups_of(&node).map(|(_, group)| group.name.as_str());
-        let (watch, terms) = (StateWatch::new(state), Terms::read(state, groups()));
+        let now = config.get();
+        let state = &now.node(&node).expect("the node was looked up before").state;
+        let groups = || now.groups_of(&node).map(|group| group.name.as_str());
+        let (watch, terms) = (StateWatch::new(state), Terms::new(state, terms));
         let (role_changes, demotions) = (RoleChanges::default(), Demotions::read(state, groups()));
-        let (changing, config) = (Mutex::new(()), Arc::new(config));
+        let changing = Mutex::new(());
         let looks = Mutex::new(GroupLooks::new(events.values(), events.missed()));
         Desk {
             operations: Operations::new(node.as_str()),
@@ -143,7 +148,13 @@ impl Desk {
             ask_peer,
             renewal,
             refused,
+            reopener,
         }
+    }
+
+    /// As it is now.
+    fn config(&self) -> Arc<Config> {
+        self.config.get()
     }
 
     /// Looks again at what is believed, writes down terms that could not be, and takes up new certificates as they come; for ever. A disk
@@ -163,7 +174,7 @@ impl Desk {
     async fn watch_for_ever(&self) {
         loop {
             sleep(renewal::LOOK_EVERY).await;
-            self.watch.look(&self.config, &self.node).await;
+            self.watch.look(&self.config(), &self.node).await;
         }
     }
 
@@ -171,7 +182,8 @@ impl Desk {
         let Some(renewal) = &self.renewal else { return };
         loop {
             sleep(renewal::LOOK_EVERY).await;
-            if renewal.look(&self.config, &self.node).await && matches!(self.renew_links().await, Ok(true) | Err(Gone))
+            if renewal.look(&self.config(), &self.node).await
+                && matches!(self.renew_links().await, Ok(true) | Err(Gone))
             {
                 renewal.links_are_done();
             }
@@ -208,7 +220,7 @@ impl Desk {
         while let Some(notice) = told.next().await {
             self.events.sender().note_lost(told.take_lost());
             if let DriverNews::Group { group: id, event, .. } = &notice.news
-                && let Some(group) = self.config.groups.get(id.0 as usize)
+                && let Some(group) = self.config().group_by_id(*id)
             {
                 if self.operations.hear(group.name.as_str(), event, notice.at) {
                     self.sync_ends.notify_one();
@@ -239,10 +251,10 @@ impl Desk {
         let snapshot = self.control.snapshot().await?;
         self.look_at_syncs(&snapshot);
         let overrides = self.overrides.lock().await;
-        let mut looks = self.looks.lock().await;
+        let (mut looks, config) = (self.looks.lock().await, self.config());
         let mut granted = Vec::new();
         for group in snapshot.groups.iter().filter(|group| !group.status.starting) {
-            let Some(named) = self.config.groups.get(group.status.id.0 as usize) else { continue };
+            let Some(named) = config.group_by_id(group.status.id) else { continue };
             let (kept, now) = (overrides.of(&named.name), &group.status);
             granted.extend(now.is_granted.then(|| named.name.to_string()));
             let effective = kept.effective(&named.settings);
@@ -267,10 +279,10 @@ impl Desk {
         if !self.operations.awaits_sync() {
             return;
         }
-        let at = Instant::now();
+        let (at, config) = (Instant::now(), self.config());
         for group in &snapshot.groups {
             let now = &group.status;
-            let Some(named) = self.config.groups.get(now.id.0 as usize) else { continue };
+            let Some(named) = config.group_by_id(now.id) else { continue };
             self.operations.look(&SyncLook {
                 at,
                 group: named.name.as_str(),
@@ -357,6 +369,8 @@ impl Desk {
             ApiRequest::VerifyStop { group } => self.command(&group, Command::VerifyStop).await,
             ApiRequest::AssumeEqual { group } => self.command(&group, Command::AssumeEqual).await,
             ApiRequest::Set { group, settings } => self.set(&group, settings).await,
+            ApiRequest::ConfigPlan => ConfigDesk(self).plan().await,
+            ApiRequest::ConfigApply { close_clients } => ConfigDesk(self).apply(close_clients).await,
             ApiRequest::SetLink { settings } => self.set_link(settings).await,
             ApiRequest::Events { group, since_unix_ms, after, limit, last: newest } => {
                 if let Some(Err(unknown)) = group.as_deref().map(|group| self.find(group)) {
@@ -405,7 +419,7 @@ impl Desk {
         };
         let link = snapshot.links.iter().find(|link| link.peer == found.status.peer.node);
         let rate = link.and_then(|link| link.reading.as_ref()).map(|reading| reading.now.delivery_bytes_per_s);
-        let shown = preview::of(&self.node, group, &found.status, rate);
+        let shown = preview::of(&self.node, &group, &found.status, rate);
         Ok(Reply::ConnectPreview(Box::new(shown)))
     }
 
@@ -449,13 +463,13 @@ impl Desk {
     async fn view(&self, (snapshot, changes): (&DriverSnapshot, &ShownChanges), group: Option<&str>) -> NodeView {
         let (overrides, link_overrides) = (self.overrides.lock().await, self.link_overrides.lock().await);
         let kept = (&*overrides, &*link_overrides);
-        let mut status = view::status(&self.config, &self.node, kept, snapshot, group);
+        let mut status = view::status(&self.config(), &self.node, kept, snapshot, group);
         for group in &mut status.groups {
             match changes.get(&group.name) {
                 Some(RoleChange::Promotion) => group.is_promoted_now(),
                 Some(RoleChange::Demotion) => group.is_demoted_now(),
                 Some(RoleChange::Switchover) if group.records_handover() => group.is_demoted_now(),
-                Some(RoleChange::Switchover) | None => {}
+                Some(RoleChange::Switchover | RoleChange::Reload) | None => {}
             }
             group.term = self.terms.of(&group.name);
             group.warnings.extend(self.terms.unrecorded(&group.name));
@@ -475,8 +489,8 @@ impl Desk {
 
     /// Where metrics are read, if they are.
     pub fn metrics_endpoint(&self) -> Option<MetricsEndpoint> {
-        let listen = self.config.node(&self.node)?.metrics.clone()?;
-        let needs_tls = listen.tcp().is_some_and(|address| self.config.needs_tls(address));
+        let listen = self.config().node(&self.node)?.metrics.clone()?;
+        let needs_tls = listen.tcp().is_some_and(|address| self.config().needs_tls(address));
         let tls = needs_tls.then(|| self.renewal.as_ref().expect("with [tls] there are certificates").store());
         Some(MetricsEndpoint { listen, tls })
     }
@@ -485,15 +499,15 @@ impl Desk {
     pub async fn measure(&self) -> PageFacts {
         let look = async {
             let (snapshot, changes) = self.snapshot_with_changes().await?;
-            let counters = view::counters(&self.config, &self.node, &snapshot);
+            let counters = view::counters(&self.config(), &self.node, &snapshot);
             Ok::<_, Gone>(PageFacts::reported(self.view((&snapshot, &changes), None).await, Some(counters)))
         };
         if let Ok(Ok(facts)) = timeout(METRICS_LOOK_TIMEOUT, look).await {
             return facts;
         }
-        let cluster = self.config.top.cluster.to_string();
+        let cluster = self.config().top.cluster.to_string();
         let mut facts = PageFacts::unreported(&cluster, self.node.as_str(), env!("CARGO_PKG_VERSION"));
-        facts.status.warnings = self.config.warnings();
+        facts.status.warnings = self.config().warnings();
         facts.status.lost_log_lines = crate::log::lost_lines();
         self.add_what_is_known_here(&mut facts.status);
         facts
@@ -501,7 +515,7 @@ impl Desk {
 
     async fn counters(&self) -> Result<Reply, Gone> {
         let snapshot = self.control.snapshot().await?;
-        Ok(Reply::Counters(Box::new(view::counters(&self.config, &self.node, &snapshot))))
+        Ok(Reply::Counters(Box::new(view::counters(&self.config(), &self.node, &snapshot))))
     }
 
     async fn record(&self, name: &str) -> Result<Reply, Gone> {
@@ -521,7 +535,7 @@ impl Desk {
             Err(unknown) => return Ok(unknown),
         };
         let command = Command::Reset { entropy: host::driver::entropy() };
-        Ok(reply(group, self.control.command(id, command).await?))
+        Ok(reply(&group, self.control.command(id, command).await?))
     }
 
     async fn command(&self, name: &str, command: Command) -> Result<Reply, Gone> {
@@ -530,7 +544,7 @@ impl Desk {
             Err(unknown) => return Ok(unknown),
         };
         let result = self.control.command(id, command).await?;
-        Ok(reply(group, result))
+        Ok(reply(&group, result))
     }
 
     /// A secondary keeps its image while it is overwritten, and too little room for that is said with the order: a sync that finds none
@@ -544,7 +558,7 @@ impl Desk {
         let now = groups.iter().find(|group| group.status.id == id);
         // One that is under way goes on: what it lacks is in `status`.
         let begins = now.filter(|group| group.sync.is_none_or(|pace| !pace.full));
-        let warning = begins.and_then(|now| history_room::of_full_sync(&self.node, group, &now.status));
+        let warning = begins.and_then(|now| history_room::of_full_sync(&self.node, &group, &now.status));
         let mut reply = self.command(name, Command::Sync { full: true }).await?;
         if let Reply::Ok { warnings, .. } = &mut reply {
             warnings.extend(warning);
@@ -580,9 +594,10 @@ impl Desk {
         let mut warnings = match self.control.command(id, command).await? {
             CommandResult::Done(_) | CommandResult::Unchanged(_) => Vec::new(),
             CommandResult::Warning(text) => vec![text],
-            refused @ CommandResult::Refused(_) => return Ok(reply(group, refused)),
+            refused @ CommandResult::Refused(_) => return Ok(reply(&group, refused)),
         };
-        let here = self.config.node(&self.node).expect("the node was looked up before");
+        let config = self.config();
+        let here = config.node(&self.node).expect("the node was looked up before");
         let file = here.overrides_file();
         let (wanted, saved) = beside(move || {
             let saved = wanted.save(&file);
@@ -599,7 +614,7 @@ impl Desk {
         let keys = keys_of(&settings);
         if keys.iter().any(|key: &GroupKey| key.as_str() == "queue.memory") {
             let queue = ("queue.memory", effective.queue_memory_bytes);
-            warnings.extend(self.config.beyond_memory(here, &group.name, queue));
+            warnings.extend(self.config().beyond_memory(here, &group.name, queue));
         }
         let there = promises::of_set(&keys, &effective, (&peer, theirs));
         let message = format!("{name}: {} (on this node; {there})", values_text(&keys, &effective));
@@ -613,14 +628,14 @@ impl Desk {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
         };
-        let (mut wanted, from_file) = (self.link_overrides.lock().await.clone(), &self.config.link);
+        let (mut wanted, from_file) = (self.link_overrides.lock().await.clone(), &self.config().link);
         let before = wanted.effective(&from_file.settings);
         if let Err(wrong) = wanted.change(&settings, &from_file.settings, from_file.timeout) {
             return Ok(Reply::error(ErrorCode::BadValue, wrong.join("\n")));
         }
         let effective = wanted.effective(&from_file.settings);
         let mut warnings = Vec::new();
-        let file = self.config.node(&self.node).expect("the node was looked up before").link_overrides_file();
+        let file = self.config().node(&self.node).expect("the node was looked up before").link_overrides_file();
         let (wanted, saved) = beside(move || {
             let saved = wanted.save(&file);
             (wanted, saved)
@@ -651,16 +666,14 @@ impl Desk {
     /// As the data path has them now.
     async fn settings_of_groups(&self) -> Vec<(GroupId, engine::Settings)> {
         let overrides = self.overrides.lock().await;
-        let one = |(number, group): (usize, &ConfiguredGroup)| {
-            let id = GroupId(u32::try_from(number).ok()?);
-            let settings = overrides.of(&group.name).effective(&group.settings).for_engine();
-            Some((id, settings))
+        let one = |group: &ConfiguredGroup| {
+            (self.config().group_id(group), overrides.of(&group.name).effective(&group.settings).for_engine())
         };
-        self.config.groups_of(&self.node).filter_map(one).collect()
+        self.config().groups_of(&self.node).map(one).collect()
     }
 
     /// A group that can be given orders.
-    fn find_taken_up(&self, name: &str) -> Result<(GroupId, &ConfiguredGroup), Reply> {
+    fn find_taken_up(&self, name: &str) -> Result<(GroupId, ConfiguredGroup), Reply> {
         let found = self.find(name)?;
         match self.refused.why(name) {
             Some(why) => Err(Reply::refused(RefusalCode::GroupFailed, format!("{name}: the group has failed: {why}"))),
@@ -668,11 +681,12 @@ impl Desk {
         }
     }
 
-    fn find(&self, name: &str) -> Result<(GroupId, &ConfiguredGroup), Reply> {
-        let found = self.config.groups_of(&self.node).find(|(_, group)| group.name.as_str() == name);
-        let found = found.and_then(|(number, group)| Some((GroupId(u32::try_from(number).ok()?), group)));
+    fn find(&self, name: &str) -> Result<(GroupId, ConfiguredGroup), Reply> {
+        let config = self.config();
+        let found = config.groups_of(&self.node).find(|group| group.name.as_str() == name);
+        let found = found.map(|group| (config.group_id(group), group.clone()));
         found.ok_or_else(|| {
-            let names: Vec<_> = self.config.groups_of(&self.node).map(|(_, group)| group.name.as_str()).collect();
+            let names: Vec<_> = config.groups_of(&self.node).map(|group| group.name.as_str()).collect();
             let message = format!("node {} has no group {name:?}; its groups are {}", self.node, names.join(", "));
             Reply::error(ErrorCode::UnknownGroup, message)
         })

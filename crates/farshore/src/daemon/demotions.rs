@@ -19,10 +19,11 @@ use anyhow::{Context, bail};
 use engine::Generation;
 use engine::identity::{Identity, Role};
 use host::driver::DriverControl;
-use settings::{Config, durable};
+use settings::durable;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{sleep, timeout};
 
+use super::current_config::CurrentConfig;
 use super::group_directory::GROUPS;
 use crate::events::cut;
 
@@ -46,7 +47,7 @@ pub(super) struct Demotions {
     /// Groups of which the file says something else than what is known: the disk took no change.
     unwritten: RefCell<BTreeSet<String>>,
     /// By group, held over a demotion, and while another record is written.
-    alone: BTreeMap<String, Arc<Mutex<()>>>,
+    alone: RefCell<BTreeMap<String, Arc<Mutex<()>>>>,
     patience: Duration,
     replace: fn(&Path, &[u8]) -> io::Result<()>,
 }
@@ -62,27 +63,40 @@ struct LastDemotion {
     warnings: Vec<String>,
 }
 
+/// What is on record of the last one in the group's directory.
+fn find(directory: &Path) -> Option<LastDemotion> {
+    let path = directory.join(FILE);
+    read(&path).unwrap_or_else(|error| {
+        let warning = format!(
+            "what the last demotion warned of is not known: {} {error:#}; if the peer has everything, remove that file and restart \
+             the daemon",
+            path.display()
+        );
+        tracing::warn!("{warning}");
+        Some(LastDemotion { generation: None, warnings: vec![warning] })
+    })
+}
+
 impl Demotions {
     /// What is on record in the state directory. A record that cannot be read may be of the history that counts, and is warned of.
     pub fn read<'a>(state: &Path, names: impl Iterator<Item = &'a str>) -> Demotions {
         let groups = state.join(GROUPS);
         let alone: BTreeMap<String, Arc<Mutex<()>>> = names.map(|name| (name.to_owned(), Arc::default())).collect();
-        let find = |name: &str| {
-            let path = groups.join(name).join(FILE);
-            let found = read(&path).unwrap_or_else(|error| {
-                let warning = format!(
-                    "what the last demotion warned of is not known: {} {error:#}; if the peer has everything, remove that file and restart \
-                     the daemon",
-                    path.display()
-                );
-                tracing::warn!("{warning}");
-                Some(LastDemotion { generation: None, warnings: vec![warning] })
-            });
-            Some((name.to_owned(), found?))
-        };
-        let known = alone.keys().filter_map(|name| find(name)).collect();
-        let (known, unwritten) = (RefCell::new(known), RefCell::default());
+        let known = alone.keys().filter_map(|name| Some((name.clone(), find(&groups.join(name))?))).collect();
+        let (known, unwritten, alone) = (RefCell::new(known), RefCell::default(), RefCell::new(alone));
         Demotions { groups, known, unwritten, alone, patience: RECORD_PATIENCE, replace: durable::replace }
+    }
+
+    /// A group comes, or comes again: what is on record of it.
+    pub async fn add(&self, group: &str) {
+        let directory = self.groups.join(group);
+        let Ok(found) = tokio::task::spawn_blocking(move || find(&directory)).await else { return };
+        self.alone.borrow_mut().entry(group.to_owned()).or_default();
+        let mut known = self.known.borrow_mut();
+        match found {
+            Some(found) => _ = known.insert(group.to_owned(), found),
+            None => _ = known.remove(group),
+        }
     }
 
     /// To be held over a demotion of the group's primary.
@@ -90,7 +104,7 @@ impl Demotions {
     /// # Errors
     /// A sentence: a record is on its way to a disk that does not answer.
     pub async fn enter(&self, group: &str) -> Result<RecordTurn, String> {
-        let alone = self.alone.get(group).expect("a group of this node").clone();
+        let alone = self.alone.borrow().get(group).expect("a group of this node").clone();
         timeout(self.patience, alone.lock_owned()).await.map(RecordTurn).map_err(|_| self.silent(group))
     }
 
@@ -113,13 +127,13 @@ impl Demotions {
     }
 
     /// Puts on record of which groups this node is primary, for ever.
-    pub async fn look_for_ever(&self, config: &Config, control: &DriverControl) {
+    pub async fn look_for_ever(&self, config: &CurrentConfig, control: &DriverControl) {
         loop {
             sleep(LOOK_EVERY).await;
             let groups = control.snapshot().await.map(|snapshot| snapshot.groups).unwrap_or_default();
+            let config = config.get();
             for (id, now) in groups.iter().map(|group| (group.status.id, &group.status.identity)) {
-                let Some(named) = config.groups.get(id.0 as usize).filter(|named| self.lacks(named.name.as_str(), now))
-                else {
+                let Some(named) = config.group_by_id(id).filter(|named| self.lacks(named.name.as_str(), now)) else {
                     continue;
                 };
                 let look = async || {
@@ -136,7 +150,8 @@ impl Demotions {
     /// `look`: how the group is, asked when nobody else writes.
     async fn sees(&self, group: &str, look: impl AsyncFnOnce() -> Option<Identity>) {
         // A demotion that is under way writes records itself.
-        let Some(Ok(alone)) = self.alone.get(group).cloned().map(Mutex::try_lock_owned) else { return };
+        let alone = self.alone.borrow().get(group).cloned();
+        let Some(Ok(alone)) = alone.map(Mutex::try_lock_owned) else { return };
         if let Some(now) = look().await.filter(|now| self.lacks(group, now))
             && let Err(why) = self.begins(group, now.generation, RecordTurn(alone)).await
         {

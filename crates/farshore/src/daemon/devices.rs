@@ -23,7 +23,6 @@ use engine::superblock::{self, Superblock};
 use host::disk::File;
 use host::disk::device_id::{DeviceId, compare};
 use host::disk::meta::{make_directory, make_own_directory, read_blocks};
-use host::driver::group_tag;
 use settings::{Config, ConfigProblem, ConfiguredGroup, ConfiguredVolume, NodeName, Silent};
 
 use super::device_record::{self as record, Accepted, GroupDevices};
@@ -177,7 +176,7 @@ pub(super) fn keep(directory: &Path, found: &GroupDevices) -> anyhow::Result<()>
 /// nothing are not looked at.
 pub fn refused(config: &Config, node: &NodeName, silent: &Silent) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
-    for (_, group) in config.groups_of(node).filter(|(_, group)| silent.why(&group.name).is_none()) {
+    for group in config.groups_of(node).filter(|group| silent.why(&group.name).is_none()) {
         let group_dir = GroupOnDisk::of(config, node, group);
         let Some(found) = group_dir.found().filter(|_| !group_dir.is_new() && !group_dir.is_the_peers()) else {
             continue;
@@ -243,7 +242,7 @@ impl<'a> GroupOnDisk<'a> {
     fn of(config: &'a Config, node: &'a NodeName, group: &'a ConfiguredGroup) -> GroupOnDisk<'a> {
         let here = config.node(node).expect("the node was looked up before");
         let directory = here.state.join(GROUPS).join(group.name.as_str());
-        GroupOnDisk { config, node, group, directory, tag: group_tag(config.top.cluster.as_str(), group.name.as_str()) }
+        GroupOnDisk { config, node, group, directory, tag: config.group_tag(group) }
     }
 
     fn close(&self, found: &GroupDevices, problems: &[String]) -> Box<ClosedGroup> {
@@ -331,7 +330,7 @@ impl<'a> GroupOnDisk<'a> {
 
     /// Whether it is the device of another volume of this node: they were exchanged.
     fn whose(&self, device: &DeviceId, not: &str) -> String {
-        for (_, group) in self.config.groups_of(self.node) {
+        for group in self.config.groups_of(self.node) {
             let group_dir = GroupOnDisk::of(self.config, self.node, group);
             let recorded = record::read_devices(&group_dir.directory).ok().flatten().unwrap_or_default();
             let others = recorded.iter().filter(|(name, _)| group.name != self.group.name || *name != not);

@@ -2,24 +2,27 @@
 
 use std::collections::BTreeMap;
 
+use host::driver::DefinitionsDifference;
 use settings::diff_definitions;
 
 /// Groups shown at most: a text comes from a peer, and whoever has more differences has another configuration.
 const GROUPS_SHOWN_MAX: usize = 8;
 
 /// Two texts of definitions side by side, ours first; only what differs.
-pub(super) fn show_difference(ours: &str, theirs: &str) -> String {
+pub(super) fn compare(ours: &str, theirs: &str) -> DefinitionsDifference {
     let (ours, theirs) = (by_name(ours), by_name(theirs));
     let names: std::collections::BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();
     let side = |texts: &BTreeMap<String, String>, name| texts.get(name).cloned().unwrap_or_default();
-    let pairs = names.into_iter().map(|name| (side(&ours, name), side(&theirs, name)));
-    let different: Vec<_> = pairs.filter(|(ours, theirs)| ours != theirs).collect();
-    let shown = different.iter().take(GROUPS_SHOWN_MAX).map(|(ours, theirs)| diff_definitions(ours, theirs));
+    let pairs = names.into_iter().map(|name| (name, side(&ours, name), side(&theirs, name)));
+    let different: Vec<_> = pairs.filter(|(_, ours, theirs)| ours != theirs).collect();
+    let shown = different.iter().take(GROUPS_SHOWN_MAX).map(|(_, ours, theirs)| diff_definitions(ours, theirs));
+    let is_ours = different.iter().filter(|(_, ours, _)| !ours.is_empty());
+    let groups = is_ours.filter_map(|(line, ..)| line.strip_prefix("group ")).map(str::to_owned).collect();
     let mut text: String = shown.collect();
     if different.len() > GROUPS_SHOWN_MAX {
         text.push_str(&format!("... and {} more groups\n", different.len() - GROUPS_SHOWN_MAX));
     }
-    text
+    DefinitionsDifference { text, groups }
 }
 
 /// Cuts the text at its heads; each definition names its group in the line after.
@@ -46,17 +49,19 @@ mod tests {
         let group = |name: &str, volumes: &str| format!("farshore-group/1\ngroup {name}\nprimary a\n{volumes}");
         let ours = group("a", "volume.0 x\n") + &group("b", "volume.0 y\n");
         let theirs = group("a", "volume.0 x\n") + &group("b", "volume.0 z\n") + &group("c", "");
-        let text = show_difference(&ours, &theirs);
+        let text = compare(&ours, &theirs).text;
         assert!(text.contains("! volume.0"), "{text}");
         assert!(text.contains('y') && text.contains('z') && text.contains('c'), "{text}");
         assert!(!text.contains("x\n"), "{text}");
-        assert_eq!(show_difference(&ours, &ours), "");
+        assert_eq!(compare(&ours, &theirs).groups, ["b"]);
+        let same = compare(&ours, &ours);
+        assert!(same.text.is_empty() && same.groups.is_empty());
     }
 
     #[test]
     fn any_text_of_a_peer_is_survived() {
         for theirs in ["", "\n", "ä", "ä\nfarshore-group/", "farshore-group/1\n\nfarshore-group/1\n", "\n\n\n"] {
-            show_difference("farshore-group/1\ngroup a\n", theirs);
+            compare("farshore-group/1\ngroup a\n", theirs);
         }
     }
 }

@@ -26,7 +26,7 @@ fn report(
     let node = &config.nodes.get(usize::from(link.peer.0))?.name;
     // The groups of a pair of nodes share the link, so any of them tells.
     let shares = |group: &&GroupSnapshot| {
-        let group = config.groups.get(group.status.id.0 as usize);
+        let group = config.group_by_id(group.status.id);
         group.is_some_and(|group| group.primary == *node || group.secondary == *node)
     };
     let group = snapshot.groups.iter().find(shares)?;

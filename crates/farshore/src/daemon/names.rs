@@ -9,7 +9,6 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use host::driver::group_tag;
 use settings::{Config, ConfigProblem, ConfiguredGroup, NodeName, durable};
 
 use super::group_directory::{self, GROUPS};
@@ -45,7 +44,7 @@ pub(super) struct Strays(Vec<(PathBuf, String)>);
 impl Strays {
     /// Those under `groups`.
     pub fn find(groups: &Path, config: &Config, node: &NodeName) -> Strays {
-        let is_named = |name: &str| config.groups_of(node).any(|(_, group)| group.name.as_str() == name);
+        let is_named = |name: &str| config.groups_of(node).any(|group| group.name.as_str() == name);
         let entries = std::fs::read_dir(groups).into_iter().flatten().flatten();
         let strays = entries.filter(|entry| !entry.file_name().to_str().is_some_and(is_named));
         let named = strays.filter_map(|entry| {
@@ -132,9 +131,9 @@ pub fn refused(config: &Config, node: &NodeName) -> Vec<ConfigProblem> {
     let Some(here) = config.node(node) else { return Vec::new() };
     let groups = here.state.join(GROUPS);
     let strays = Strays::find(&groups, config, node);
-    let held = config.groups_of(node).map(|(_, group)| {
+    let held = config.groups_of(node).map(|group| {
         let directory = groups.join(group.name.as_str());
-        let tag = group_tag(config.top.cluster.as_str(), group.name.as_str());
+        let tag = config.group_tag(group);
         let is_new = group_directory::is_new(&directory, tag);
         let compare = |record: NameRecord| record.compare(&directory, group, is_new).map(drop);
         let result =

@@ -13,8 +13,8 @@ use host::disk::overlap::Footprint;
 use host::disk::volume::{VolumeOptions, open_volume};
 use host::disk::{EngineKind, File};
 use host::driver::{
-    DriverSetup, GroupOpener, GroupSetup, LinkSetup, Listen, NodeProof, NoticeSender, OpenedGroup, RefusedGroup,
-    Stores, VolumeSetup, group_tag,
+    AddedGroup, DriverSetup, GroupOpener, GroupSetup, LinkSetup, Listen, NodeProof, NoticeSender, OpenedGroup,
+    RefusedGroup, Stores, VolumeSetup,
 };
 use host::link::LinkPeer;
 use settings::{
@@ -25,7 +25,7 @@ use units::size::show_exact;
 
 use super::device_record::GroupDevices;
 use super::devices::{self, ClosedGroup, StartDecision};
-use super::difference::show_difference;
+use super::difference::compare;
 use super::group_directory::{self, GROUPS};
 use super::names::Strays;
 use super::patience::Patience;
@@ -84,8 +84,8 @@ pub(super) fn open(config: &Config, node: &NodeName, silent: &Silent) -> anyhow:
     let mut opening =
         GroupOpening { config, node, state, strays, patience: Patience::new(), taken: TakenDevices::default() };
     let mut opened = OpenedGroups::default();
-    for (number, group) in config.groups_of(node) {
-        let id = GroupId(u32::try_from(number)?);
+    for group in config.groups_of(node) {
+        let id = config.group_id(group);
         let unseen = silent.why(&group.name).map(|why| devices::close_unseen(config, node, group, &why));
         match unseen.map_or_else(|| opening.group(id, group), Err) {
             Ok((open, seals)) => {
@@ -99,6 +99,7 @@ pub(super) fn open(config: &Config, node: &NodeName, silent: &Silent) -> anyhow:
             }
         }
     }
+    opened.groups.sort_by_key(|group| group.id);
     opened.taken = opening.taken;
     Ok(opened)
 }
@@ -123,6 +124,35 @@ pub(super) fn open_again(
     let volumes = volumes.into_iter().map(|volume| volume.file.expect("a group that is taken up is open")).collect();
     let stores = stores.expect("a group that is taken up is open");
     Ok((OpenedGroup { volumes, stores, config: engine }, seals, opening.taken))
+}
+
+/// A group that comes while the daemon runs.
+pub(super) struct OpenedAddition {
+    pub added: AddedGroup,
+    pub seals: Option<GroupSeals>,
+    pub taken: TakenDevices,
+    /// Why it is not taken up.
+    pub refused: Option<String>,
+}
+
+/// Opens one more group, as a start does; `taken` are the devices of the others. A group that cannot be opened is refused as at a start.
+pub(super) fn open_addition(
+    config: &Config,
+    node: &NodeName,
+    group: &ConfiguredGroup,
+    (settings, taken): (engine::Settings, TakenDevices),
+) -> OpenedAddition {
+    let state = &config.node(node).expect("the node was looked up before").state;
+    let strays = Strays::find(&state.join(GROUPS), config, node);
+    let mut opening = GroupOpening { config, node, state, strays, patience: Patience::new(), taken };
+    let id = config.group_id(group);
+    let (open, seals) = match opening.group(id, group) {
+        Ok((open, seals)) => (open, Some(seals)),
+        Err(closed) => (opening.closed(id, group, *closed), None),
+    };
+    let refused = open.refused.as_ref().map(|refused| refused.why.clone());
+    let config = engine_group(config, node, &open, settings);
+    OpenedAddition { added: AddedGroup { config, setup: group_setup(open) }, seals, taken: opening.taken, refused }
 }
 
 impl OpenedGroups {
@@ -175,7 +205,7 @@ impl GroupOpening<'_> {
     /// node whose state directory is not there, it may be neither primary nor up to date.
     fn is_unclaimed(&self, group: &ConfiguredGroup, files: &[Arc<File>], begins_as: Option<Role>) -> Option<String> {
         let directory = self.state.join(GROUPS).join(group.name.as_str());
-        let tag = group_tag(self.config.top.cluster.as_str(), group.name.as_str());
+        let tag = self.config.group_tag(group);
         let is_ordered = begins_as.is_some() || self.starts_as(group) != Role::Primary;
         // Both have a reason of their own.
         let is_renamed = self.strays.hold_against(&directory, group).is_err();
@@ -199,7 +229,7 @@ impl GroupOpening<'_> {
         (found, begins_as): (Option<GroupDevices>, Option<Role>),
     ) -> anyhow::Result<(OpenGroup, GroupSeals)> {
         let directory = group_directory(self.state, group, &self.strays)?;
-        let tag = group_tag(self.config.top.cluster.as_str(), group.name.as_str());
+        let tag = self.config.group_tag(group);
         let sizes = files.iter().map(|file| file.size_bytes());
         let stores = Some(state_files::open(&directory, group, tag, sizes, self.patience)?);
         if let Some(found) = found {
@@ -377,7 +407,7 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
     };
     GroupConfig {
         id: group.id,
-        tag: group_tag(config.top.cluster.as_str(), group.config.name.as_str()),
+        tag: config.group_tag(&group.config),
         peer: config.node_id(peer),
         starts_as: group.begins_as,
         meets_peer_first: !group.is_ordered,
@@ -402,8 +432,8 @@ fn link_setup(config: &Config, here: &ConfiguredNode, link_overrides: &LinkOverr
         cluster: config.top.cluster.to_string(),
         node: here.name.to_string(),
         proof,
-        definitions: config.groups.iter().map(ConfiguredGroup::definition).collect(),
-        show_difference,
+        definitions: config.definitions(),
+        compare,
         peers,
         listen: vec![here.address],
         socket: settings.socket_options(config.link.timeout),

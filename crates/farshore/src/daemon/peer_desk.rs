@@ -77,8 +77,8 @@ impl ReplyBounds {
     fn new(config: &Config, node: &NodeName, peer: &str) -> ReplyBounds {
         let shared = config
             .groups_of(node)
-            .filter(|(_, group)| group.peer_of(node).is_some_and(|other| other.as_str() == peer))
-            .map(|(_, group)| {
+            .filter(|group| group.peer_of(node).is_some_and(|other| other.as_str() == peer))
+            .map(|group| {
                 let volumes_bytes = group.volumes.len() * PEER_STATUS_VOLUME_BYTES_MAX;
                 (group.name.to_string(), PEER_STATUS_GROUP_BYTES_MAX + volumes_bytes)
             });
@@ -106,6 +106,8 @@ impl ReplyBounds {
             ApiRequest::On { .. }
             | ApiRequest::Operation { .. }
             | ApiRequest::ConnectPreview { .. }
+            | ApiRequest::ConfigPlan
+            | ApiRequest::ConfigApply { .. }
             | ApiRequest::Record { .. }
             | ApiRequest::Logging { .. }
             | ApiRequest::Sync { .. }

@@ -23,7 +23,11 @@ pub(super) enum ReconnectReason {
     Retuned(SocketOptions),
     /// What has changed beside them; a sentence for the log.
     Anew(&'static str),
+    /// Other definitions of groups.
+    Defined(String),
 }
+
+const DEFINED: &str = "the configuration was applied, the link comes up anew with the groups that it has";
 
 /// # Errors
 /// The data thread has ended.
@@ -41,6 +45,7 @@ pub(super) async fn reconnect(
     match how {
         ReconnectReason::Retuned(options) => control.retune(options).await?,
         ReconnectReason::Anew(reason) => control.reconnect(reason).await?,
+        ReconnectReason::Defined(definitions) => control.define(definitions, DEFINED).await?,
     }
     let started = Instant::now();
     let held: Vec<_> = degrading.iter().map(|(id, _)| *id).collect();

@@ -56,7 +56,7 @@ impl MinuteRecorder {
         }
         let (mut names, mut books) = (BTreeMap::new(), BTreeMap::new());
         let meets =
-            |peer: &&ConfiguredNode| config.groups_of(node).any(|(_, group)| group.peer_of(node) == Some(&peer.name));
+            |peer: &&ConfiguredNode| config.groups_of(node).any(|group| group.peer_of(node) == Some(&peer.name));
         for (number, peer) in config.nodes.iter().enumerate().filter(|(_, peer)| meets(peer)) {
             let id = NodeId(u16::try_from(number).expect("a configuration has at most 64 nodes"));
             let tag = history::tag(config.top.cluster.as_str(), node.as_str(), peer.name.as_str());

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use engine::GroupId;
-use host::driver::{GroupOpener, OpenedGroup};
+use engine::{GroupId, Settings};
+use host::driver::{AddedGroup, GroupOpener, LetGo, OpenedGroup};
 use settings::{Config, ConfiguredGroup, NodeName};
 
-use super::open::{self, TakenDevices};
+use super::SILENCE_MAX;
+use super::current_config::CurrentConfig;
+use super::open::{self, OpenedAddition, TakenDevices};
 use super::seals::Seals;
+use super::terms::KnownTerms;
 
 /// Why groups are not taken up, by their names. Changed by resets alone.
 #[derive(Clone, Default)]
@@ -35,11 +38,12 @@ impl RefusedGroups {
 
 /// What the daemon keeps of groups that are open, besides what the data thread has.
 pub(super) struct GroupReopener {
-    config: Config,
+    config: CurrentConfig,
     node: NodeName,
     /// Held for a moment only: who opens may wait for a disk.
     kept: Mutex<KeptOpen>,
     refused: RefusedGroups,
+    terms: KnownTerms,
 }
 
 struct KeptOpen {
@@ -49,12 +53,12 @@ struct KeptOpen {
 
 impl GroupReopener {
     pub fn new(
-        (config, node): (&Config, &NodeName),
+        (config, node): (CurrentConfig, NodeName),
         (seals, taken): (Seals, TakenDevices),
-        refused: RefusedGroups,
+        (refused, terms): (RefusedGroups, KnownTerms),
     ) -> GroupReopener {
         let kept = Mutex::new(KeptOpen { seals, taken });
-        GroupReopener { config: config.clone(), node: node.clone(), kept, refused }
+        GroupReopener { config, node, kept, refused, terms }
     }
 
     fn kept(&self) -> MutexGuard<'_, KeptOpen> {
@@ -80,19 +84,66 @@ impl GroupReopener {
             kept.taken.clone()
         };
         let_go();
-        let (opened, seals, taken) = open::open_again(&self.config, &self.node, (id, group), taken)?;
+        let (opened, seals, taken) = open::open_again(&self.config.get(), &self.node, (id, group), taken)?;
         let mut kept = self.kept();
         kept.seals.add(seals);
         kept.taken.join(name, taken);
+        drop(kept);
+        self.looks_at_term(name);
         Ok(opened)
+    }
+
+    /// Other content was found, perhaps, and another term begun for it.
+    fn looks_at_term(&self, group: &str) {
+        if let Some(here) = self.config.get().node(&self.node) {
+            self.terms.look_again(&here.state, group);
+        }
+    }
+}
+
+impl GroupReopener {
+    /// One more group, for the data thread. Waits for disks.
+    pub fn opens(&self, config: &Config, group: &ConfiguredGroup, settings: Settings) -> AddedGroup {
+        let taken = self.kept().taken.clone();
+        let OpenedAddition { added, seals, taken, refused } =
+            open::open_addition(config, &self.node, group, (settings, taken));
+        let name = group.name.as_str();
+        let mut kept = self.kept();
+        seals.into_iter().for_each(|seals| kept.seals.add(seals));
+        kept.taken.join(name, taken);
+        drop(kept);
+        self.looks_at_term(name);
+        match refused {
+            None => _ = self.refused.lock().remove(name),
+            Some(why) => {
+                tracing::error!("group {name}: {why}");
+                self.refused.lock().insert(name.to_owned(), why);
+            }
+        }
+        added
+    }
+
+    /// A group has left the data thread: what it leaves at rest gets its fingerprints, and its files are let go of. Waits for disks.
+    pub fn leaves(&self, name: &str, let_go: LetGo) {
+        let seals = {
+            let mut kept = self.kept();
+            kept.taken.leave(name);
+            kept.seals.take(name)
+        };
+        self.refused.lock().remove(name);
+        let unsealed = seals.write_unless_silent(SILENCE_MAX);
+        if !unsealed.is_empty() {
+            tracing::warn!("group {name}: its volumes get no fingerprint: a disk answers nothing");
+        }
+        // Waits for whoever holds them still, of whom the seals were one.
+        let_go();
     }
 }
 
 impl GroupOpener for GroupReopener {
     fn open(&self, id: GroupId, let_go: Box<dyn FnOnce() + Send>) -> Result<OpenedGroup, String> {
-        let mut groups = self.config.groups_of(&self.node);
-        let found = groups.find(|(number, _)| u32::try_from(*number) == Ok(id.0));
-        let (_, group) = found.expect("the data thread has the groups of the configuration");
+        let config = self.config.get();
+        let group = config.group_by_id(id).expect("the data thread has the groups of the configuration");
         let opened = self.opened((id, group), let_go);
         match &opened {
             Ok(_) => _ = self.refused.lock().remove(group.name.as_str()),

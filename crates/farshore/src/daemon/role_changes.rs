@@ -17,6 +17,8 @@ pub(super) enum RoleChange {
     Demotion,
     /// On the node that hands over.
     Switchover,
+    /// No role changes: the group leaves the daemon, to come again or not, and nobody else is to change it meanwhile.
+    Reload,
 }
 
 /// Those that are under way, by group.
@@ -48,7 +50,7 @@ impl RoleChanges {
         let mut changes = self.0.borrow_mut();
         let Some(BegunChange { what: before, runs, .. }) = changes.get(group).copied() else {
             // A demotion of a secondary changes nothing.
-            let is_shown = change != RoleChange::Demotion;
+            let is_shown = !matches!(change, RoleChange::Demotion | RoleChange::Reload);
             changes.insert(group.to_owned(), BegunChange { what: change, is_shown, runs: None });
             return Ok(RoleChangeUnderWay { changes: self, group: group.to_owned() });
         };
@@ -56,6 +58,7 @@ impl RoleChanges {
             RoleChange::Promotion => "promotion",
             RoleChange::Demotion => "demotion",
             RoleChange::Switchover => "switchover",
+            RoleChange::Reload => "'config apply'",
         };
         let message = match runs {
             Some(which @ (RoleHook::AfterPromote | RoleHook::AfterDemote)) => format!(

@@ -74,6 +74,11 @@ impl Seals {
         self.0.retain(|kept| kept.group != group);
     }
 
+    /// Those of a group that leaves.
+    pub fn take(&mut self, group: &str) -> Seals {
+        Seals(self.0.extract_if(.., |kept| kept.group == group).collect())
+    }
+
     /// Seals what this run has left at rest. Groups that are not sealed, as no disk answers anything for `silence`: none, mostly.
     ///
     /// Without a thread nothing is sealed, and no disk is to blame for it: the log says so, and nobody is waited for.

@@ -7,6 +7,8 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 
 use host::driver::entropy;
 use rustix::fs::OFlags;
@@ -22,10 +24,14 @@ const BYTES_MAX: u64 = 64;
 /// The terms of all groups of a node, each in a file of its group's directory.
 pub(super) struct Terms {
     groups: PathBuf,
-    known: RefCell<BTreeMap<String, KnownTerm>>,
+    known: KnownTerms,
     /// By group, held while its file is written: of two terms the older one must not be written last.
-    writing: BTreeMap<String, Mutex<()>>,
+    writing: RefCell<BTreeMap<String, Rc<Mutex<()>>>>,
 }
+
+/// Shared with whoever opens a group again: what that finds may begin another term, and is told before the export opens.
+#[derive(Clone)]
+pub(super) struct KnownTerms(Arc<StdMutex<BTreeMap<String, KnownTerm>>>);
 
 /// The term that a group is in.
 struct KnownTerm {
@@ -43,23 +49,43 @@ pub(super) struct BegunTerm {
     unrecorded: Option<io::Error>,
 }
 
-impl Terms {
+impl KnownTerms {
     /// What is on record in the state directory. A term that cannot be read is over.
-    pub fn read<'a>(state: &Path, names: impl Iterator<Item = &'a str>) -> Terms {
+    pub fn read<'a>(state: &Path, names: impl Iterator<Item = &'a str>) -> KnownTerms {
         let groups = state.join(GROUPS);
-        let known: BTreeMap<_, _> =
-            names.map(|name| (name.to_owned(), KnownTerm::find(name, &groups.join(name)))).collect();
-        let writing = known.keys().map(|name| (name.clone(), Mutex::new(()))).collect();
-        Terms { groups, known: RefCell::new(known), writing }
+        let known = names.map(|name| (name.to_owned(), KnownTerm::find(name, &groups.join(name)))).collect();
+        KnownTerms(Arc::new(StdMutex::new(known)))
+    }
+
+    /// A group was opened, for the first time or again: the term that is on record now. Waits for the disk.
+    pub fn look_again(&self, state: &Path, group: &str) {
+        let found = KnownTerm::find(group, &state.join(GROUPS).join(group));
+        self.lock().insert(group.to_owned(), found);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownTerm>> {
+        // A map of texts is whole whoever broke down beside it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Terms {
+    /// Of the groups in this state directory.
+    pub fn new(state: &Path, known: KnownTerms) -> Terms {
+        Terms { groups: state.join(GROUPS), known, writing: RefCell::default() }
+    }
+
+    fn writing(&self, group: &str) -> Rc<Mutex<()>> {
+        self.writing.borrow_mut().entry(group.to_owned()).or_default().clone()
     }
 
     pub fn of(&self, group: &str) -> String {
-        self.known.borrow().get(group).map(|known| known.term.clone()).unwrap_or_default()
+        self.known.lock().get(group).map(|known| known.term.clone()).unwrap_or_default()
     }
 
     /// Why its term is not on record, as a warning.
     pub fn unrecorded(&self, group: &str) -> Option<String> {
-        self.known.borrow().get(group)?.unrecorded.clone()
+        self.known.lock().get(group)?.unrecorded.clone()
     }
 
     /// Has another term begin; a warning where it is not on record. To be called while the node is not primary, as a device that is
@@ -70,12 +96,13 @@ impl Terms {
     pub async fn begin(&self, group: &str) -> Result<Option<String>, String> {
         let directory = self.groups.join(group);
         let path = directory.join(FILE);
-        let _alone = self.writing.get(group).expect("a group of this node").lock().await;
+        let writing = self.writing(group);
+        let _alone = writing.lock().await;
         let begun = tokio::task::spawn_blocking(move || renew(&directory)).await.map_err(|error| error.to_string())?;
         let begun = begun.map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
         let unrecorded = begun.unrecorded.map(|error| warned(group, &path, &error));
         let known = KnownTerm { term: begun.term, unrecorded: unrecorded.clone() };
-        self.known.borrow_mut().insert(group.to_owned(), known);
+        self.known.lock().insert(group.to_owned(), known);
         Ok(unrecorded)
     }
 
@@ -83,16 +110,17 @@ impl Terms {
     pub async fn record_again(&self) {
         let is_unrecorded = |(_, known): &(&String, &KnownTerm)| known.unrecorded.is_some();
         let groups: Vec<String> =
-            self.known.borrow().iter().filter(is_unrecorded).map(|(group, _)| group.clone()).collect();
+            self.known.lock().iter().filter(is_unrecorded).map(|(group, _)| group.clone()).collect();
         for group in groups {
             // Where another one begins right now, that is written down instead.
-            let Some(Ok(_alone)) = self.writing.get(&group).map(Mutex::try_lock) else { continue };
+            let writing = self.writing(&group);
+            let Ok(_alone) = writing.try_lock() else { continue };
             let (term, path) = (self.of(&group), self.groups.join(&group).join(FILE));
             let written = tokio::task::spawn_blocking(move || durable::replace(&path, term.as_bytes())).await;
             if !matches!(written, Ok(Ok(()))) {
                 continue;
             }
-            if let Some(known) = self.known.borrow_mut().get_mut(&group) {
+            if let Some(known) = self.known.lock().get_mut(&group) {
                 known.unrecorded = None;
             }
             tracing::info!("the term of {group} is on record now; its devices outlive a restart of the daemon");
@@ -191,7 +219,7 @@ mod tests {
         let state = tempfile::tempdir().expect("a directory");
         let directory = state.path().join(GROUPS).join("db");
         std::fs::create_dir_all(&directory).expect("made");
-        let terms = || Terms::read(state.path(), ["db"].into_iter());
+        let terms = || Terms::new(state.path(), KnownTerms::read(state.path(), ["db"].into_iter()));
         let first = terms().of("db");
         assert_eq!(terms().of("db"), first, "a restart is no promotion");
         let running = terms();
@@ -213,7 +241,7 @@ mod tests {
         let state = tempfile::tempdir().expect("a directory");
         let directory = state.path().join(GROUPS).join("db");
         std::fs::create_dir_all(&directory).expect("made");
-        let terms = || Terms::read(state.path(), ["db"].into_iter());
+        let terms = || Terms::new(state.path(), KnownTerms::read(state.path(), ["db"].into_iter()));
         let running = terms();
         let first = running.of("db");
         // As on a full disk: another file cannot be made.
@@ -235,7 +263,7 @@ mod tests {
         let directory = state.path().join(GROUPS).join("db");
         // It can be neither replaced, nor written over, nor removed.
         std::fs::create_dir_all(directory.join(FILE)).expect("made");
-        let terms = Terms::read(state.path(), ["db"].into_iter());
+        let terms = Terms::new(state.path(), KnownTerms::read(state.path(), ["db"].into_iter()));
         let before = terms.of("db");
         assert!(terms.begin("db").await.expect_err("it stays").contains("cannot be written"));
         assert_eq!(terms.of("db"), before);
@@ -250,7 +278,7 @@ mod tests {
         std::fs::create_dir_all(&directory).expect("made");
         // As on a full disk: another file cannot be made.
         std::fs::create_dir(directory.join("term.new")).expect("made");
-        let terms = || Terms::read(state.path(), ["db", "refused"].into_iter());
+        let terms = || Terms::new(state.path(), KnownTerms::read(state.path(), ["db", "refused"].into_iter()));
         let running = terms();
         let term = running.of("db");
         let warning = running.unrecorded("db").expect("it is on record nowhere");
@@ -269,7 +297,7 @@ mod tests {
         let state = tempfile::tempdir().expect("a directory");
         let directory = state.path().join(GROUPS).join("db");
         std::fs::create_dir_all(directory.join("term.new")).expect("made");
-        let terms = || Terms::read(state.path(), ["db"].into_iter());
+        let terms = || Terms::new(state.path(), KnownTerms::read(state.path(), ["db"].into_iter()));
         let running = terms();
         let warning = running.begin("db").await.expect("it begins");
         assert!(warning.is_some() && warning == running.unrecorded("db"), "{warning:?}");

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use engine::Wall;
 use engine::identity::Role;
 use engine::limits::GREETING_LATE_AFTER;
 use engine::state::{Mode, State};
 use engine::status::{self as figures, LinkStatus};
+use engine::{GroupId, Wall};
 use host::driver::{DriverSnapshot, GroupSnapshot};
 use host::nbd::LATENCY_BOUNDS_US;
 use settings::{Config, ConfiguredGroup, GroupOverrides, Keyed, LinkOverrides, LiveSettings, NodeName};
@@ -80,7 +80,8 @@ fn pairs<'a>(
     config: &'a Config,
     snapshot: &'a DriverSnapshot,
 ) -> impl Iterator<Item = (&'a ConfiguredGroup, &'a GroupSnapshot)> {
-    snapshot.groups.iter().filter_map(|group| Some((config.groups.get(group.status.id.0 as usize)?, group)))
+    let by_id: BTreeMap<GroupId, _> = snapshot.groups.iter().map(|group| (group.status.id, group)).collect();
+    config.groups.iter().filter_map(move |group| Some((group, *by_id.get(&config.group_id(group))?)))
 }
 
 fn group_status(

@@ -124,7 +124,9 @@ impl Fingerprint {
     /// # Errors
     /// A failed read or stat.
     pub fn take_telling(file: &File, seed: u64, goes_on: &dyn Fn()) -> Result<Fingerprint, DiskError> {
-        let size_bytes = file.size_bytes();
+        // As it is now, which is what the next start finds: a device may have been enlarged under whoever uses it.
+        let size_bytes = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))
+            .map_err(|errno| DiskError::new(OpName::Fingerprint, file.path(), errno))?;
         let facts = match file.identity() {
             FileIdentity::File { .. } => {
                 // The times must be on disk too: after a power loss they would otherwise be older than the stored ones.
@@ -138,7 +140,7 @@ impl Fingerprint {
                 }
             }
             FileIdentity::Device { major, minor } => {
-                let content = sample(file, seed, goes_on)?;
+                let content = sample(file, size_bytes, seed, goes_on)?;
                 // After the reads: they write nothing, and a writer during them is caught by the count.
                 let sectors_written = sectors_written(major, minor);
                 VolumeFacts::Device(DeviceFacts {
@@ -327,8 +329,7 @@ impl FieldReader<'_> {
 }
 
 /// The hash over both ends and the seeded samples, read in the order of the disk.
-fn sample(file: &File, seed: u64, goes_on: &dyn Fn()) -> Result<[u8; 32], DiskError> {
-    let size = file.size_bytes();
+fn sample(file: &File, size: u64, seed: u64, goes_on: &dyn Fn()) -> Result<[u8; 32], DiskError> {
     let mut hasher = blake3::Hasher::new();
     let mut buffer = Buffer::detached(EDGE_BYTES as usize);
     let mut add = |offset: u64, length: u64| {

@@ -4,6 +4,7 @@ use engine::{Command, CommandResult, GroupId, NodeId};
 use tokio::sync::{mpsc, oneshot};
 
 use super::request_recorder::RecordedRequests;
+use super::setup::AddedGroup;
 use super::snapshot::DriverSnapshot;
 use crate::frontend::ClientInfo;
 use crate::link::meter::Minute;
@@ -22,6 +23,9 @@ pub(super) enum ControlQuestion {
     Snapshot(oneshot::Sender<DriverSnapshot>),
     Command { group: GroupId, command: Command, answer: oneshot::Sender<CommandResult> },
     CommandIfUnused { group: GroupId, command: Command, answer: oneshot::Sender<ClientsOrResult> },
+    Add(Box<AddedGroup>),
+    Remove { group: GroupId, cuts_off: bool, answer: oneshot::Sender<ClientsOrRemoved> },
+    Define { definitions: String, reason: String },
     Notes { group: GroupId, answer: oneshot::Sender<RecordedRequests> },
     Minutes { take: bool, answer: oneshot::Sender<Vec<(NodeId, Minute)>> },
     Retune(SocketOptions),
@@ -32,6 +36,11 @@ pub(super) enum ControlQuestion {
 
 /// Who is attached to a group, or, if nobody is, the way of the command's result.
 pub(super) type ClientsOrResult = Result<oneshot::Receiver<CommandResult>, Vec<ClientInfo>>;
+
+/// Frees the files of a group that has left; may wait for a disk.
+pub type LetGo = Box<dyn FnOnce() + Send>;
+/// Who is attached to a group that stays for that reason, or the way of what frees its files.
+pub(super) type ClientsOrRemoved = Result<oneshot::Receiver<LetGo>, Vec<ClientInfo>>;
 
 pub(super) struct ControlReceiver(mpsc::Receiver<ControlQuestion>);
 
@@ -81,6 +90,37 @@ impl DriverControl {
             Ok(result) => result.await.map(Ok).map_err(|_| Gone),
             Err(clients) => Ok(Err(clients)),
         }
+    }
+
+    /// One more group starts, as at a start of the node. Links come up anew for it, see [`DriverControl::define`].
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn add(&self, group: AddedGroup) -> Result<(), Gone> {
+        self.0.send(ControlQuestion::Add(Box::new(group))).await.map_err(|_| Gone)
+    }
+
+    /// A group stops cleanly and leaves, unless clients are attached to it and are not to be cut off: then they are returned. What comes
+    /// back frees its files, which nobody uses any more.
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn remove(&self, group: GroupId, cuts_off: bool) -> Result<Result<LetGo, Vec<ClientInfo>>, Gone> {
+        let (answer, wait) = oneshot::channel();
+        self.0.send(ControlQuestion::Remove { group, cuts_off, answer }).await.map_err(|_| Gone)?;
+        match wait.await.map_err(|_| Gone)? {
+            Ok(removed) => removed.await.map(Ok).map_err(|_| Gone),
+            Err(clients) => Ok(Err(clients)),
+        }
+    }
+
+    /// From the next connections on this node defines other groups; the links that are up end, and come again.
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn define(&self, definitions: String, reason: &str) -> Result<(), Gone> {
+        let question = ControlQuestion::Define { definitions, reason: reason.to_owned() };
+        self.0.send(question).await.map_err(|_| Gone)
     }
 
     /// What clients asked of a group since the last such question; the first one begins to record.

@@ -15,6 +15,7 @@ use super::setup::{GroupSetup, OpenedGroup, RefusedGroup, Stores, VolumeSetup};
 use super::snapshot::{SyncMeter, SyncPace, VolumeSnapshot};
 use super::volume::LocalVolume;
 use crate::disk::{DiskError, File, FileEngine};
+use crate::frontend::ClientInfo;
 
 /// Whether somebody still reads from a device that is let go of is looked at so often.
 const DEVICE_HELD_AGAIN: Duration = Duration::from_millis(20);
@@ -54,32 +55,65 @@ impl LocalGroups {
     pub fn new(node: &NodeConfig, setups: Vec<GroupSetup>) -> (LocalGroups, Vec<(GroupId, RefusedGroup)>) {
         assert_eq!(node.groups.len(), setups.len(), "every group has its stores");
         assert!(node.groups.is_sorted_by_key(|group| group.id), "groups come in the order of their ids");
-        let (mut groups, mut volumes, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let mut refused = Vec::new();
+        let mut local = LocalGroups { groups: Vec::new(), volumes: Vec::new(), by_name: Vec::new(), open_volumes: 0 };
         for (config, setup) in node.groups.iter().zip(setups) {
-            assert_eq!(config.volumes.len(), setup.volumes.len(), "every volume has its device");
-            assert_eq!(setup.is_open(), setup.refused.is_none(), "what is not refused is open");
-            refused.extend(setup.refused.map(|refused| (config.id, refused)));
-            let first = volumes.len();
-            for (number, VolumeSetup { name, device }) in setup.volumes.into_iter().enumerate() {
-                let id = VolumeId(u16::try_from(number).expect("a group has at most 1 024 volumes"));
-                volumes.push(LocalVolume::new(config.id, id, format!("{}/{name}", setup.name), device));
-            }
-            groups.push(LocalGroup {
-                id: config.id,
-                peer: config.peer,
-                name: setup.name,
-                volumes: first..volumes.len(),
-                stores: setup.stores,
-                delta: None,
-                is_open: false,
-                sync: None,
-                last_decision: LastDecision::default(),
-                recorder: RequestRecorder::default(),
-            });
+            refused.extend(local.take(config, setup).map(|refused| (config.id, refused)));
         }
-        let mut by_name: Vec<usize> = (0..volumes.len()).collect();
-        by_name.sort_by(|a, b| volumes[*a].export().cmp(volumes[*b].export()));
-        (LocalGroups { groups, volumes, by_name, open_volumes: 0 }, refused)
+        local.sort();
+        (local, refused)
+    }
+
+    /// One more group; why it is refused, if it is.
+    pub fn add(&mut self, config: &GroupConfig, setup: GroupSetup) -> Option<RefusedGroup> {
+        let refused = self.take(config, setup);
+        self.groups.sort_by_key(|group| group.id);
+        self.sort();
+        refused
+    }
+
+    fn take(&mut self, config: &GroupConfig, setup: GroupSetup) -> Option<RefusedGroup> {
+        assert_eq!(config.volumes.len(), setup.volumes.len(), "every volume has its device");
+        assert_eq!(setup.is_open(), setup.refused.is_none(), "what is not refused is open");
+        let first = self.volumes.len();
+        for (number, VolumeSetup { name, device }) in setup.volumes.into_iter().enumerate() {
+            let id = VolumeId(u16::try_from(number).expect("a group has at most 1 024 volumes"));
+            self.volumes.push(LocalVolume::new(config.id, id, format!("{}/{name}", setup.name), device));
+        }
+        self.groups.push(LocalGroup {
+            id: config.id,
+            peer: config.peer,
+            name: setup.name,
+            volumes: first..self.volumes.len(),
+            stores: setup.stores,
+            delta: None,
+            is_open: false,
+            sync: None,
+            last_decision: LastDecision::default(),
+            recorder: RequestRecorder::default(),
+        });
+        setup.refused
+    }
+
+    fn sort(&mut self) {
+        let held = self.groups.iter().flat_map(|group| group.volumes.clone());
+        self.by_name = held.collect();
+        self.by_name.sort_by(|a, b| self.volumes[*a].export().cmp(self.volumes[*b].export()));
+    }
+
+    /// A group leaves, its exports closed. Its volumes keep their positions, which clients that are on their way out still name.
+    pub fn remove(&mut self, id: GroupId) -> Box<dyn FnOnce() + Send> {
+        let let_go = self.close(id);
+        self.groups.remove(self.position(id));
+        self.sort();
+        let_go
+    }
+
+    /// Leaves those clients that are attached to the group.
+    pub fn retain_clients_of(&self, id: GroupId, clients: &mut Vec<ClientInfo>) {
+        let here = self.groups.iter().filter(|group| group.id == id);
+        let volumes: Vec<_> = here.flat_map(|group| &self.volumes[group.volumes.clone()]).collect();
+        clients.retain(|client| volumes.iter().any(|volume| volume.export() == client.export));
     }
 
     fn position(&self, id: GroupId) -> usize {
@@ -99,16 +133,24 @@ impl LocalGroups {
         self.group(id).peer
     }
 
+    /// Those of these names that are here.
+    pub fn ids_of(&self, names: &[String]) -> Vec<GroupId> {
+        let is_named = |group: &&LocalGroup| names.contains(&group.name);
+        self.groups.iter().filter(is_named).map(|group| group.id).collect()
+    }
+
+    /// The peer and the name of a group that is here.
+    pub fn named(&self, id: GroupId) -> Option<(NodeId, &str)> {
+        let at = self.groups.binary_search_by_key(&id, |group| group.id).ok()?;
+        Some((self.groups[at].peer, &self.groups[at].name))
+    }
+
     pub fn volume(&self, at: usize) -> &LocalVolume {
         &self.volumes[at]
     }
 
     pub fn volume_mut(&mut self, at: usize) -> &mut LocalVolume {
         &mut self.volumes[at]
-    }
-
-    pub fn volumes_of(&self, id: GroupId) -> &[LocalVolume] {
-        &self.volumes[self.group(id).volumes.clone()]
     }
 
     /// Of a group that was taken up.
@@ -161,7 +203,8 @@ impl LocalGroups {
     /// How the delta of a group is made anew: beside which of its files, where, and how large it may become.
     pub fn delta_place(&self, id: GroupId) -> (&Arc<File>, Arc<Path>, u64) {
         let stores = self.group(id).stores.as_ref().expect("a group that is refused asks for nothing of its stores");
-        let content: u64 = self.volumes_of(id).iter().map(|volume| volume.device().size_bytes()).sum();
+        let content: u64 =
+            self.volumes[self.group(id).volumes.clone()].iter().map(|volume| volume.device().size_bytes()).sum();
         // An index of 4 KiB for each batch, which has 32 KiB where memory is short; and a block for the end of each volume.
         let size_bytes = (content + content / 8 + DELTA_BYTES_MORE).next_multiple_of(4096);
         (&stores.superblock, stores.delta.clone(), size_bytes)
@@ -267,7 +310,9 @@ impl LocalGroups {
         self.group_mut(id).recorder.record(clock, volume.0, request);
     }
 
-    pub fn take_recorded(&mut self, id: GroupId, now: Mono) -> RecordedRequests {
-        self.group_mut(id).recorder.take(now)
+    /// `None`: the group has left.
+    pub fn take_recorded(&mut self, id: GroupId, now: Mono) -> Option<RecordedRequests> {
+        let at = self.groups.binary_search_by_key(&id, |group| group.id).ok()?;
+        Some(self.groups[at].recorder.take(now))
     }
 }

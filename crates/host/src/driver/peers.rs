@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use engine::wire::FrameHeader;
 use engine::{LinkId, NodeId, SendPayload, SessionId};
 
+use super::setup::{CompareDefinitions, DefinitionsDifference};
 use super::snapshot::{LinkSnapshot, PeerConnection};
 use crate::link::meter::{LinkMeter, Minute};
 use crate::link::{LinkSender, PeerInfo};
@@ -36,7 +37,7 @@ pub(super) struct Peers {
     peers: Vec<KnownPeer>,
     links: Vec<OpenLink>,
     definitions: String,
-    show_difference: fn(&str, &str) -> String,
+    compare: CompareDefinitions,
 }
 
 struct KnownPeer {
@@ -46,8 +47,8 @@ struct KnownPeer {
     key: [u8; 32],
     /// Why there is no link, in a sentence.
     problem: Option<String>,
-    /// The peer's definitions, when they differ.
-    differs: Option<String>,
+    /// How its definitions of groups differ from this node's.
+    difference: Option<DefinitionsDifference>,
     connection: Option<PeerConnection>,
     meter: LinkMeter,
     turnover: Turnover,
@@ -91,20 +92,27 @@ impl Turnover {
     }
 }
 
+fn differs(peer: &str, text: &str) -> String {
+    format!(
+        "node {peer} has other definitions of groups, which do not meet theirs there; give both nodes the same configuration file, and \
+         'farshore config apply' on both:\n{text}"
+    )
+}
+
 impl Peers {
-    pub fn new(peers: Vec<(NodeId, String)>, definitions: String, show_difference: fn(&str, &str) -> String) -> Peers {
+    pub fn new(peers: Vec<(NodeId, String)>, definitions: String, compare: CompareDefinitions) -> Peers {
         let now = Instant::now();
         let known = |(id, name)| KnownPeer {
             id,
             name,
             key: [0; 32],
             problem: None,
-            differs: None,
+            difference: None,
             connection: None,
             meter: LinkMeter::new(now),
             turnover: Turnover::new(now),
         };
-        Peers { peers: peers.into_iter().map(known).collect(), links: Vec::new(), definitions, show_difference }
+        Peers { peers: peers.into_iter().map(known).collect(), links: Vec::new(), definitions, compare }
     }
 
     fn peer(&mut self, id: NodeId) -> &mut KnownPeer {
@@ -130,17 +138,22 @@ impl Peers {
         sender: Rc<LinkSender>,
         info: PeerInfo,
     ) -> bool {
+        let difference = info.definitions.as_ref().map(|theirs| (self.compare)(&self.definitions, theirs));
         let peer = self.peer(id);
         let is_reported = peer.turnover.is_reported();
         if is_reported {
             log_connected(session, &info);
+        }
+        let is_news = is_reported && peer.difference != difference;
+        if let Some(difference) = difference.as_ref().filter(|_| is_news) {
+            tracing::error!("{}", differs(&peer.name, &difference.text));
         }
         // Of the kernel, not of the connection: once is enough.
         static NOTED: Once = Once::new();
         if !info.socket.notes.is_empty() {
             NOTED.call_once(|| tracing::info!("{}", info.socket.notes.join("; ")));
         }
-        (peer.key, peer.problem, peer.differs) = (info.key, None, None);
+        (peer.key, peer.problem, peer.difference) = (info.key, None, difference);
         peer.meter.up(Instant::now());
         peer.connection = Some(PeerConnection { address: info.address, dialed: info.dialed, socket: info.socket });
         self.links.push(OpenLink { id: link, peer: id, sender, is_reported, is_touched: false });
@@ -168,19 +181,22 @@ impl Peers {
         }
     }
 
-    pub fn definitions_differ(&mut self, id: NodeId, theirs: String) {
-        let difference = (self.show_difference)(&self.definitions, &theirs);
-        let peer = self.peer(id);
-        if peer.differs.as_ref() == Some(&theirs) {
-            return;
-        }
-        let sentence = format!(
-            "node {} has other definitions of the groups, so there is no link; give both nodes the same configuration \
-             file:\n{difference}",
-            peer.name
-        );
-        tracing::error!("{sentence}");
-        (peer.problem, peer.differs) = (Some(sentence), Some(theirs));
+    /// What this node defines is something else from the next connection on.
+    pub fn defines(&mut self, definitions: String) {
+        self.definitions = definitions;
+    }
+
+    /// The groups that a peer defines differently than this node, or does not have, by their names.
+    pub fn defined_differently(&self, id: NodeId) -> &[String] {
+        let peer = self.peers.iter().find(|peer| peer.id == id);
+        peer.and_then(|peer| peer.difference.as_ref()).map_or(&[], |difference| &difference.groups)
+    }
+
+    /// How a peer defines a group differently, in a sentence.
+    pub fn difference(&self, id: NodeId, group: &str) -> Option<String> {
+        let peer = self.peers.iter().find(|peer| peer.id == id)?;
+        let difference = peer.difference.as_ref()?;
+        difference.groups.iter().any(|name| name == group).then(|| differs(&peer.name, &difference.text))
     }
 
     /// Asks the kernel how the connections do. Of which peers so many came up that not each was reported; what is up now is reported

@@ -8,6 +8,7 @@ mod link_events;
 mod questions;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::clients::AttachedClients;
 use super::clock::NodeClock;
+use super::control::LetGo;
 use super::disk_requests::{DiskRequests, Finished};
 use super::groups::LocalGroups;
 use super::notices::{DriverNews, NoticeSender};
@@ -60,6 +62,8 @@ struct PlaneCore {
     reopening: Reopening,
     clients: AttachedClients,
     commands: Slab<oneshot::Sender<CommandResult>>,
+    /// Groups that are to leave, and who waits for that.
+    leaving: BTreeMap<GroupId, oneshot::Sender<LetGo>>,
     stop_begun: bool,
     at_rest: bool,
     /// Emptied in every use; kept for its capacity.
@@ -89,6 +93,7 @@ impl Plane {
             reopening,
             clients: AttachedClients::default(),
             commands: Slab::default(),
+            leaving: BTreeMap::new(),
             stop_begun: false,
             at_rest: false,
             completions: Vec::new(),
@@ -272,8 +277,19 @@ impl PlaneCore {
                 let let_go = self.groups.close(group);
                 self.reopening.begin(group, let_go);
             }
+            Output::Removed { group } => self.removed(group),
             Output::Stopped => self.at_rest = true,
             disk => self.disks.submit(disk, &self.groups),
+        }
+    }
+
+    fn removed(&mut self, group: GroupId) {
+        let leaving = self.groups.serve(group, false);
+        self.clients.part(leaving);
+        let let_go = self.groups.remove(group);
+        if let Some(Err(let_go)) = self.leaving.remove(&group).map(|asker| asker.send(let_go)) {
+            // Nobody is left who would have done it: not on this thread.
+            std::thread::spawn(let_go);
         }
     }
 

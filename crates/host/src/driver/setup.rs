@@ -36,6 +36,12 @@ pub struct GroupSetup {
     pub stores: Option<Stores>,
 }
 
+/// A group that comes while the data thread runs. Its peer is one that the node has a link with.
+pub struct AddedGroup {
+    pub config: GroupConfig,
+    pub setup: GroupSetup,
+}
+
 impl GroupSetup {
     pub(super) fn is_open(&self) -> bool {
         self.stores.is_some() && self.volumes.iter().all(|volume| volume.device.is_some())
@@ -88,6 +94,18 @@ pub enum NodeProof {
     Certificates(CredentialStore),
 }
 
+/// How two nodes' definitions of groups differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DefinitionsDifference {
+    /// Side by side, ours first.
+    pub text: String,
+    /// Groups of this node that the other one defines differently, or does not have, by their names.
+    pub groups: Vec<String>,
+}
+
+/// Compares two texts of definitions, ours first.
+pub type CompareDefinitions = fn(&str, &str) -> DefinitionsDifference;
+
 /// How the node meets its peers.
 pub struct LinkSetup {
     pub cluster: String,
@@ -95,8 +113,7 @@ pub struct LinkSetup {
     pub proof: NodeProof,
     /// All groups' definitions as text, the same bytes on every node that means the same.
     pub definitions: String,
-    /// Shows two differing texts side by side, ours first.
-    pub show_difference: fn(&str, &str) -> String,
+    pub compare: CompareDefinitions,
     pub peers: Vec<LinkPeer>,
     pub listen: Vec<SocketAddr>,
     pub socket: SocketOptions,

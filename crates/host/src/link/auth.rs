@@ -65,7 +65,7 @@ impl Ourselves {
     }
 }
 
-/// A peer that has proven the secret and means the same groups.
+/// A peer that has proven the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Authenticated {
     pub peer: String,
@@ -78,6 +78,8 @@ pub struct Authenticated {
     pub rto_min_us: u32,
     /// As the dialer said.
     pub kind: ConnectionKind,
+    /// Its definitions of groups, where they differ from ours.
+    pub differing: Option<String>,
 }
 
 impl fmt::Debug for Authenticated {
@@ -127,7 +129,7 @@ impl OpeningMessages {
         let session = SessionId(u64::from_le_bytes([a, b, c, d, e, f, g, h]).max(1));
         let key = self.mac(secret, "farshore 1 session key", &[]);
         let kind = ConnectionKind::Frames;
-        Authenticated { peer: peer.to_owned(), session, key, version, attempt, rto_min_us: 0, kind }
+        Authenticated { peer: peer.to_owned(), session, key, version, attempt, rto_min_us: 0, kind, differing: None }
     }
 }
 
@@ -181,8 +183,7 @@ enum HandshakeStage {
     },
     /// Both: waits for the definitions that differ; `answer` is what the dialer then sends.
     Comparing {
-        peer: String,
-        key: [u8; 32],
+        peer: Authenticated,
         label: &'static str,
         answer: Vec<u8>,
     },
@@ -313,8 +314,8 @@ impl Handshake {
             }
             HandshakeStage::Listening { nonce } => self.greeted(nonce, prefix, body),
             HandshakeStage::Challenged { opening, hello, version } => self.proved(opening, hello, version, body),
-            HandshakeStage::Comparing { peer, key, label, answer } => read_definitions(body, &key, label)
-                .map(|theirs| HandshakeStep::end(answer, Err(AuthError::DefinitionsDiffer { peer, theirs }))),
+            HandshakeStage::Comparing { peer, label, answer } => read_definitions(body, &peer.key, label)
+                .map(|theirs| HandshakeStep::end(answer, Ok(Authenticated { differing: Some(theirs), ..peer }))),
             HandshakeStage::Over => Err(AuthError::Malformed),
         });
         step.unwrap_or_else(|error| HandshakeStep::end(refusal, Err(error)))
@@ -396,8 +397,7 @@ impl Handshake {
             return Ok(HandshakeStep::end(send, Ok(peer)));
         }
         send.extend(definitions_message(&self.ours, &peer.key, ACCEPTOR_DEFINITIONS));
-        self.stage =
-            HandshakeStage::Comparing { peer: peer.peer, key: peer.key, label: DIALER_DEFINITIONS, answer: Vec::new() };
+        self.stage = HandshakeStage::Comparing { peer, label: DIALER_DEFINITIONS, answer: Vec::new() };
         Ok(HandshakeStep { send, outcome: None })
     }
 
@@ -428,7 +428,7 @@ impl Handshake {
             return Ok(HandshakeStep::end(Vec::new(), Ok(peer)));
         }
         let answer = definitions_message(&self.ours, &peer.key, DIALER_DEFINITIONS);
-        self.stage = HandshakeStage::Comparing { peer: peer.peer, key: peer.key, label: ACCEPTOR_DEFINITIONS, answer };
+        self.stage = HandshakeStage::Comparing { peer, label: ACCEPTOR_DEFINITIONS, answer };
         Ok(HandshakeStep::default())
     }
 

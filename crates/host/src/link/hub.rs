@@ -71,7 +71,7 @@ impl Links {
         for (address, listener) in addresses.iter().zip(&listeners) {
             tasks.spawn_local(hub.clone().listen(*address, listener.clone()));
         }
-        for peer in hub.config.peers.iter().filter(|peer| hub.ours.node < peer.name) {
+        for peer in hub.config.peers.iter().filter(|peer| hub.ours().node < peer.name) {
             tasks.spawn_local(hub.clone().dial_for_ever(peer.clone()));
         }
         if let Some(store) = &hub.config.tls {
@@ -86,6 +86,12 @@ impl Links {
         for live in self.hub.live.borrow().values() {
             live.sender.set_flow(flow);
         }
+    }
+
+    /// Other definitions of groups, from the next connection on.
+    pub fn set_definitions(&self, definitions: String) {
+        let ours = Ourselves { definitions, ..(*self.hub.ours()).clone() };
+        *self.hub.ours.borrow_mut() = Rc::new(ours);
     }
 
     /// Other socket options, from the next connection on; the ones that are up end, and come again.
@@ -128,7 +134,8 @@ struct LinkHub {
     /// What the next connection asks of its socket.
     socket: RefCell<SocketOptions>,
     flow: Cell<FrameOptions>,
-    ours: Rc<Ourselves>,
+    /// Replaced as a whole: a handshake under way goes on with what it began with.
+    ours: RefCell<Rc<Ourselves>>,
     pool: Pool,
     events: Rc<dyn LinkEvents>,
     /// This run of the process, as peers see it.
@@ -168,7 +175,7 @@ impl LinkHub {
         let unauthenticated = UnauthenticatedPeers::new(config.bounds.unauthenticated_max);
         config.peers.iter().for_each(|peer| unauthenticated.expect(peer.address.ip()));
         Ok(LinkHub {
-            ours: Rc::new(ours),
+            ours: RefCell::new(Rc::new(ours)),
             socket: RefCell::new(config.socket.clone()),
             flow: Cell::new(config.flow),
             report_limiter: ReportLimiter::new(config.bounds.repeat_after),
@@ -181,6 +188,10 @@ impl LinkHub {
             counter: Cell::new(0),
             live: RefCell::default(),
         })
+    }
+
+    fn ours(&self) -> Rc<Ourselves> {
+        self.ours.borrow().clone()
     }
 
     /// Numbers of links and attempts: one counter, never used twice.
@@ -264,7 +275,8 @@ impl LinkHub {
             if !slot.turn().await {
                 return Err(LinkFailure::TooMany);
             }
-            let handshake = Handshake::accept(ours_on(&self.ours, line).await?, random()?).announcing(self.announced());
+            let ours = ours_on(&self.ours(), line).await?;
+            let handshake = Handshake::accept(ours, random()?).announcing(self.announced());
             let mut handshake = handshake.certified(certified(line));
             let shaken = run_handshake(line, &mut handshake, Vec::new()).await?;
             Ok::<_, LinkFailure>((handshake, shaken))
@@ -384,7 +396,7 @@ impl LinkHub {
         line: &LinkStream,
         peer: &LinkPeer,
     ) -> Result<(Handshake, HandshakeProgress), LinkFailure> {
-        let ours = ours_on(&self.ours, line).await?;
+        let ours = ours_on(&self.ours(), line).await?;
         let attempt = Attempt { run: self.run, number: self.number() };
         let (mut handshake, hello) = Handshake::dial_announcing(ours, &peer.name, random()?, attempt, self.announced());
         let shaken = run_handshake(line, &mut handshake, hello).await?;
@@ -469,8 +481,16 @@ impl LinkHub {
             older.report_down(&*self.events, "a newer connection of the same peer took its place".to_owned());
         }
         self.live.borrow_mut().insert(known.id, live);
-        let info =
-            PeerInfo { name: peer.peer, address, dialed, version: peer.version, key: peer.key, socket, certificate };
+        let info = PeerInfo {
+            name: peer.peer,
+            address,
+            dialed,
+            version: peer.version,
+            key: peer.key,
+            socket,
+            certificate,
+            definitions: peer.differing,
+        };
         self.events.up(known.id, sender.link(), peer.session, sender.clone(), info);
         self.events.turn_done();
         let frames = FrameReader::new(peer.session);
@@ -486,15 +506,6 @@ impl LinkHub {
 
     /// `who` is the full sentence, `about` what makes the complaint a new one.
     fn report_failure(&self, about: ReportSubject, who: String, failure: LinkFailure) {
-        if let LinkFailure::Auth(AuthError::DefinitionsDiffer { peer, theirs }) = &failure
-            && let Some(known) = self.config.peers.iter().find(|known| known.name == *peer)
-        {
-            // What differs is the peer's to say, and may be something else each time.
-            if self.report_limiter.is_news(ReportSubject::Peer(peer), "it means other groups") {
-                self.events.definitions_differ(known.id, theirs.clone());
-            }
-            return;
-        }
         if let ReportSubject::Peer(name) = about {
             self.is_not_reached(name, &who, &failure);
         }

@@ -61,8 +61,6 @@ pub trait LinkEvents {
     fn refused(&self, who: String, why: String);
     /// Why there is no link with this peer, in a sentence. For status, so each time: the link may have been up since it was last so.
     fn not_reached(&self, _peer: NodeId, _why: String) {}
-    /// An authenticated peer means other groups; its definitions, for a diff. Repetitions are held back.
-    fn definitions_differ(&self, peer: NodeId, theirs: String);
 }
 
 /// Whom a link leads to.
@@ -78,6 +76,8 @@ pub struct PeerInfo {
     pub socket: SocketReport,
     /// What the peer's certificate says; `None`: the link is not encrypted.
     pub certificate: Option<CertificateFacts>,
+    /// Its definitions of groups, where they differ from this node's.
+    pub definitions: Option<String>,
 }
 
 /// What is done with frames on their way to the line; may change while a link is up.

@@ -84,9 +84,10 @@ impl SeenEvents {
 }
 
 impl LinkEvents for SeenEvents {
-    fn up(&self, _peer: NodeId, link: LinkId, session: SessionId, sender: Rc<LinkSender>, info: PeerInfo) {
+    fn up(&self, peer: NodeId, link: LinkId, session: SessionId, sender: Rc<LinkSender>, info: PeerInfo) {
         let open = self.up.borrow().len() - self.down.borrow().len();
         assert_eq!(open, 0, "the older link is reported down before the newer one is up");
+        self.differ.borrow_mut().extend(info.definitions.clone().map(|theirs| (peer, theirs)));
         self.up.borrow_mut().push((link, session, sender, info));
         self.note();
     }
@@ -132,11 +133,6 @@ impl LinkEvents for SeenEvents {
 
     fn not_reached(&self, peer: NodeId, why: String) {
         self.not_reached.borrow_mut().push((peer, why));
-        self.note();
-    }
-
-    fn definitions_differ(&self, peer: NodeId, theirs: String) {
-        self.differ.borrow_mut().push((peer, theirs));
         self.note();
     }
 }

@@ -30,9 +30,26 @@ pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
     for group in &config.groups {
         check_group(group, sheet);
     }
+    check_numbers(config, sheet);
     check_devices(config, sheet);
     check_clients(config, sheet);
     check_hooks(config, sheet);
+}
+
+/// Two groups in some millions have the same number on links.
+fn check_numbers(config: &Config, sheet: &mut Sheet<'_>) {
+    let mut numbers = BTreeMap::new();
+    for group in &config.groups {
+        if let Some(other) = numbers.insert(config.group_id(group), &group.name) {
+            sheet.at_path(
+                &format!("groups.{}", group.name),
+                format!(
+                    "group {} has by chance the same number on links as group {other}; give one of them another name",
+                    group.name
+                ),
+            );
+        }
+    }
 }
 
 impl Config {
@@ -116,8 +133,7 @@ fn open_metrics(config: &Config) -> Option<String> {
 }
 
 fn notes(config: &Config) -> Vec<String> {
-    let members =
-        config.nodes.iter().flat_map(|node| config.groups_of(&node.name).map(move |(_, group)| (node, group)));
+    let members = config.nodes.iter().flat_map(|node| config.groups_of(&node.name).map(move |group| (node, group)));
     let beyond = members.flat_map(|(node, group)| {
         let held = [("queue.memory", group.settings.queue_memory_bytes), ("window", group.layout.window_bytes)];
         held.into_iter().filter_map(move |held| config.beyond_memory(node, &group.name, held))

@@ -225,7 +225,7 @@ fn check_devices(
 ) {
     let machine = config.machine_of(name);
     let mut taken: Vec<(Footprint, String)> = Vec::new();
-    for (_, group) in config.groups_of(name) {
+    for group in config.groups_of(name) {
         if let Some(why) = silent.why(&group.name) {
             if devices == DeviceProblems::All {
                 problems.push(config.problem(&format!("groups.{}", group.name), format!("{}: {why}", group.name)));

@@ -10,7 +10,7 @@ use engine::{Command, CommandId, CommandResult, GroupId, NodeId, VolumeId};
 
 use crate::checkers::facts::KnownFact;
 use crate::options::fault::FaultKind;
-use crate::world::{World, WorldEvent};
+use crate::world::{World, WorldEvent, resets};
 
 /// The node is down for so long while its device is enlarged.
 const ENLARGED_WITHIN_NS: u64 = 200_000_000;
@@ -138,6 +138,18 @@ impl Operator {
         true
     }
 
+    /// Types again what was typed, or has one half of the group leave and come again: true.
+    fn changes_nothing(world: &mut World, pair: [usize; 2], group: GroupId) -> bool {
+        if world.rng.percent(2) {
+            Operator::repeats(world, group);
+        }
+        let reloads = world.rng.percent(1);
+        if reloads {
+            resets::reloads_either(world, pair, group);
+        }
+        reloads
+    }
+
     /// Keeps a group going: one primary, a synced secondary, nobody held without need.
     fn tend(&mut self, world: &mut World, group: GroupId) {
         let primary = world.cluster.primary(group);
@@ -151,8 +163,8 @@ impl Operator {
         if self.healing && Operator::enlarges_what_is_too_small(world, group) {
             return;
         }
-        if !self.healing && world.rng.percent(2) {
-            Operator::repeats(world, group);
+        if !self.healing && Operator::changes_nothing(world, [primary, other], group) {
+            return;
         }
         if s.identity.inconsistent && !self.healing && world.cluster.options.forks && world.rng.percent(3) {
             return self.loses_primary_mid_sync(world, group);

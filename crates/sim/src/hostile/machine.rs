@@ -144,7 +144,7 @@ impl BareMachine {
         self.link += 1;
         (self.unsent_bytes, self.sent, self.closed) = (0, Vec::new(), Vec::new());
         let (link, session) = (self.link(), SessionId(session));
-        self.handle(now, Input::LinkUp { peer: NodeId(1 - self.id as u16), link, session });
+        self.handle(now, Input::LinkUp { peer: NodeId(1 - self.id as u16), link, session, apart: Vec::new() });
     }
 
     pub fn link_down(&mut self, now: Now) {
@@ -242,7 +242,7 @@ impl BareMachine {
             Output::Send { link, header, payload } => return self.send(link, header, payload),
             Output::Reply { id, .. } => return self.answered(id),
             Output::Serve { open, .. } => return self.serves = open,
-            Output::Reopen { .. } => unreachable!("nobody resets a group here"),
+            Output::Reopen { .. } | Output::Removed { .. } => unreachable!("nobody resets or removes a group here"),
             Output::CloseLink { link, reason } => {
                 if link.0 == self.link {
                     self.closed.push(reason);

@@ -72,7 +72,7 @@ impl World {
                     self.cluster[node].storage.begins_session(group, session.0);
                 }
             }
-            self.input(node, Input::LinkUp { peer, link: LinkId(connection), session });
+            self.input(node, Input::LinkUp { peer, link: LinkId(connection), session, apart: Vec::new() });
         }
     }
 

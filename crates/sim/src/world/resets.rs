@@ -1,4 +1,5 @@
-//! A group that failed has its stores closed and opened while its node lives on.
+//! A group has its stores closed and opened while its node lives on: one that failed and is reset, and one that its operator removes and
+//! adds again.
 
 use engine::status::LinkStatus;
 use engine::{Command, GroupId, Input, StartAlone};
@@ -10,7 +11,7 @@ use crate::oracle::{Oracle, OracleFailure};
 const REFUSED_PERCENT: u64 = 5;
 
 /// Closing a store under what is asked of it would lose an answer, or give it to somebody else.
-pub(super) fn reopens(world: &mut World, node: usize, group: GroupId) {
+fn closes(world: &mut World, node: usize, group: GroupId) -> bool {
     let under_way = world.cluster[node].storage.under_way(group);
     let unanswered = world.checkers.writes.pending_on(node, group);
     if under_way > 0 || unanswered > 0 {
@@ -18,10 +19,49 @@ pub(super) fn reopens(world: &mut World, node: usize, group: GroupId) {
             "node {node} has the stores of group {} closed over {under_way} operations and {unanswered} requests",
             group.0
         );
-        return world.fail(OracleFailure::new(Oracle::Durability, what));
+        world.fail(OracleFailure::new(Oracle::Durability, what));
+        return false;
     }
     let now = world.now();
     world.checkers.sees_unverified_run(&world.cluster, now, node, group);
+    true
+}
+
+/// The operator has a group leave the node, to come again a moment later.
+pub fn reloads(world: &mut World, node: usize, group: GroupId) {
+    world.log(format_args!("node {node} reloads group {}", group.0));
+    world.input(node, Input::Remove { group });
+}
+
+/// The same, on one of its nodes.
+pub fn reloads_either(world: &mut World, pair: [usize; 2], group: GroupId) {
+    let node = *world.rng.pick(&pair);
+    reloads(world, node, group);
+}
+
+pub(super) fn removed(world: &mut World, node: usize, group: GroupId) {
+    if !closes(world, node, group) {
+        return;
+    }
+    world.log(format_args!("group {} has left node {node}", group.0));
+    world.cluster[node].is_reset(group, false);
+    starts_anew(world, node, group);
+    world.cluster[node].storage.closes(group, true);
+    let (boot, after) = (world.cluster[node].boot(), world.rng.between(100_000, 300_000_000));
+    world.timeline.schedule(after, WorldEvent::Added { node, boot, group });
+}
+
+pub(super) fn added(world: &mut World, node: usize, group: GroupId) {
+    world.cluster[node].storage.closes(group, false);
+    let config = Box::new(world.cluster.group_config(node, group));
+    let entropy = world.rng.draw();
+    world.input(node, Input::Add { config, entropy, refused: None });
+}
+
+pub(super) fn reopens(world: &mut World, node: usize, group: GroupId) {
+    if !closes(world, node, group) {
+        return;
+    }
     let beside = serves_later(world, node, group);
     world.cluster[node].is_reset(group, beside);
     world.cluster[node].storage.closes(group, true);

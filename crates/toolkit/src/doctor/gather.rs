@@ -346,7 +346,7 @@ fn space(state: &Path, config: Option<&(Config, NodeName)>) -> Option<Space> {
             let taken = fs::metadata(path).map_or(0, |facts| facts.blocks() * 512);
             bytes.saturating_sub(taken)
         };
-        let groups = config.groups_of(node).map(|(_, group)| group);
+        let groups = config.groups_of(node);
         groups
             .map(|group| {
                 let name = group.name.as_str();
@@ -371,7 +371,7 @@ fn memory(around: &GatheredFacts) -> Option<MemoryFacts> {
         queues.iter().find(|found| found.group == group).map(|found| found.limit_bytes)
     };
     let (mut groups, mut wanted_bytes) = (0, 0_u64);
-    for (_, group) in config.groups_of(name) {
+    for group in config.groups_of(name) {
         let queue = live(group.name.as_str()).unwrap_or(group.settings.queue_memory_bytes);
         // One or the other, by its role.
         wanted_bytes = wanted_bytes.saturating_add(queue.max(group.layout.window_bytes));

@@ -658,8 +658,6 @@ impl LinkEvents for TestWire {
     }
 
     fn refused(&self, _: String, _: String) {}
-
-    fn definitions_differ(&self, _: NodeId, _: String) {}
 }
 
 #[cfg(test)]

@@ -35,7 +35,8 @@ impl Desk {
             return Ok(Reply::refused(RefusalCode::NotKept, format!("{name}: {why}")));
         }
         if let Some(status) = now.filter(|_| !discard) {
-            let here = self.config.node(&self.node).expect("the node was looked up before");
+            let config = self.config();
+            let here = config.node(&self.node).expect("the node was looked up before");
             let needed = status.peer.dirty_bytes + status.peer.peers_dirty_bytes;
             let directory = here.state.clone();
             let free = beside(move || free_bytes(&directory)).await;

@@ -79,7 +79,7 @@ impl RoleHookCalls<'_> {
         let run = RoleHookRun {
             hooks: &self.group.hooks,
             which,
-            config_file: desk.config.file.clone(),
+            config_file: desk.config().file.clone(),
             node: desk.node.as_str(),
             peer: self.group.peer_of(&desk.node).map(NodeName::as_str).unwrap_or_default(),
             group: self.group.name.as_str(),
@@ -117,11 +117,11 @@ impl Desk {
             // Its role is not known yet.
             return Ok(starting(name));
         };
-        let hooks = RoleHookCalls { desk: self, change: &alone, group, is_forced: force, runs };
+        let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced: force, runs };
         let mut unrecorded = None;
         if now.role == Role::Secondary {
             if hooks.has(RoleHook::BeforePromote)
-                && let Some(refusal) = self.no_promotion(group, &now, force).await?
+                && let Some(refusal) = self.no_promotion(&group, &now, force).await?
             {
                 return Ok(refusal);
             }
@@ -203,7 +203,7 @@ impl Desk {
         };
         let before = Some(now).filter(|now| now.role == Role::Primary);
         let runs = RunHooks { skipped: skip_hooks, ..RunHooks::default() };
-        let hooks = RoleHookCalls { desk: self, change: &alone, group, is_forced: close_clients, runs };
+        let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced: close_clients, runs };
         let again = format!("demote {name}");
         if let Some(now) = &before
             && hooks.has(RoleHook::BeforeDemote)

@@ -39,7 +39,7 @@ impl AnnouncedSwitchover {
 impl Desk {
     /// A switchover to that node is one to this node.
     pub fn is_wanted_here(&self, name: &str, to: Option<&str>) -> bool {
-        self.find(name).is_ok_and(|(_, group)| wanted(group, to) == Some(&self.node))
+        self.find(name).is_ok_and(|(_, group)| wanted(&group, to) == Some(&self.node))
     }
 
     pub(super) async fn switchover(&self, order: &SwitchoverOrder) -> Result<Reply, Gone> {
@@ -48,7 +48,7 @@ impl Desk {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
-        let Some(to) = wanted(group, order.to.as_deref()) else {
+        let Some(to) = wanted(&group, order.to.as_deref()) else {
             let (to, primary, secondary) = (order.to.as_deref().unwrap_or_default(), &group.primary, &group.secondary);
             let message = format!("{name}: node {to:?} has no copy of it: its nodes are {primary} and {secondary}");
             return Ok(Reply::refused(RefusalCode::NotInGroup, message));
@@ -69,15 +69,25 @@ impl Desk {
             Err(refusal) => return Ok(refusal),
         };
         match now.filter(|_| !is_copy && *to != self.node) {
-            Some(now) => self.hand_over((group, to), order, (&now, &alone)).await,
-            None => self.command(name, self.handover_to(to, order)).await,
+            Some(now) => self.hand_over((&group, to), order, (&now, &alone)).await,
+            None => {
+                // Handed over already, and the peer is asked again: it hears of this order's hooks, not of an older one's.
+                if is_copy
+                    && *to != self.node
+                    && !primary_is_there
+                    && let Some(refusal) = self.announce(name, to, order.skip_hooks).await
+                {
+                    return Ok(refusal);
+                }
+                self.command(name, self.handover_to(to, order)).await
+            }
         }
     }
 
     fn handover_to(&self, to: &NodeName, order: &SwitchoverOrder) -> Command {
         let limit = order.timeout_ms.map_or(limits::HANDOVER_LIMIT, Duration::from_millis);
         let SwitchoverOrder { close_clients, only_asks, .. } = *order;
-        Command::Switchover { to: self.config.node_id(to), limit, closes_export: !close_clients, only_asks }
+        Command::Switchover { to: self.config().node_id(to), limit, closes_export: !close_clients, only_asks }
     }
 
     /// This node is the primary. Whatever has it refused comes before a command of the configuration is run, on either node, and all of that
@@ -174,7 +184,7 @@ impl Desk {
             _ => return refused(RefusalCode::GroupStarting, "the group is starting; try again in a moment"),
         }
         let runs = RunHooks { skipped: skip_hooks, ..RunHooks::default() };
-        let hooks = RoleHookCalls { desk: self, change: &alone, group, is_forced: false, runs };
+        let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced: false, runs };
         if let Err(refusal) = hooks.before(RoleHook::BeforePromote).await {
             return Ok(refusal);
         }
@@ -211,7 +221,7 @@ impl Desk {
 
     /// Peers may have something changed here.
     fn obeys_peers(&self) -> bool {
-        self.config.node(&self.node).is_some_and(|here| here.peer_commands == PeerCommands::All)
+        self.config().node(&self.node).is_some_and(|here| here.peer_commands == PeerCommands::All)
     }
 
     /// It is to be promoted, and was not tried yet where it stands.
@@ -233,7 +243,7 @@ impl Desk {
         let mut looks = attached::LOOKS;
         loop {
             match self.control.command_if_unused(id, command.clone()).await? {
-                Ok(result) => return Ok(reply(group, result)),
+                Ok(result) => return Ok(reply(&group, result)),
                 Err(clients) if looks == 0 => return Ok(attached::refusal(name, &clients, again)),
                 // Those that have just said goodbye are as good as gone.
                 Err(_) => sleep(attached::LOOK_AGAIN_AFTER).await,

@@ -50,6 +50,9 @@ impl CommandText {
             ApiRequest::Sync { group, full, .. } => ("sync", Some(group), flag(*full, "--full")),
             ApiRequest::Set { group, settings } => ("set", Some(group), words(settings)),
             ApiRequest::SetLink { settings } => ("link set", None, words(settings)),
+            ApiRequest::ConfigApply { close_clients } => {
+                ("config apply", None, flag(*close_clients, "--close-clients"))
+            }
             ApiRequest::Demote { group, close_clients, skip_hooks } => {
                 let flags = flags([(*close_clients, "--close-clients"), (*skip_hooks, SKIP_HOOKS)]);
                 ("demote", Some(group), flags)
@@ -80,6 +83,7 @@ impl CommandText {
             | ApiRequest::LinkHistory { .. }
             | ApiRequest::Operation { .. }
             | ApiRequest::ConnectPreview { .. }
+            | ApiRequest::ConfigPlan
             | ApiRequest::Counters
             | ApiRequest::Record { .. }
             | ApiRequest::Events { .. } => return None,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::identity::Decision;
@@ -10,9 +9,10 @@ use engine::state::State;
 use engine::{Event, GroupId, NodeId, VolumeId};
 use host::driver::{DriverNews, DriverNotice};
 use settings::events::EventKind;
-use settings::{Config, ConfiguredGroup, NodeName};
+use settings::{ConfiguredGroup, NodeName};
 use units::exact::show_seconds;
 
+use crate::daemon::current_config::CurrentConfig;
 use crate::daemon::view::with_names;
 use crate::events::NewEvent;
 
@@ -21,7 +21,7 @@ const FAILED_WRITES_EVERY: Duration = Duration::from_secs(60);
 
 /// Remembers when things began.
 pub(in crate::daemon) struct NoticeReader {
-    config: Arc<Config>,
+    config: CurrentConfig,
     node: NodeName,
     syncs: BTreeMap<GroupId, Instant>,
     /// When each began, and how many of its differences were told.
@@ -43,7 +43,7 @@ struct LinkTimes {
 }
 
 impl NoticeReader {
-    pub fn new(config: Arc<Config>, node: NodeName) -> NoticeReader {
+    pub fn new(config: CurrentConfig, node: NodeName) -> NoticeReader {
         let (syncs, held_up, failed_writes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (verifies, links) = (BTreeMap::new(), BTreeMap::new());
         NoticeReader { config, node, syncs, verifies, held_up, failed_writes, links }
@@ -53,8 +53,8 @@ impl NoticeReader {
     pub fn read(&mut self, DriverNotice { unix_ms, at, news }: DriverNotice) -> Vec<NewEvent> {
         match news {
             DriverNews::Group { group: id, event, text } => {
-                let config = self.config.clone();
-                let Some(group) = config.groups.get(id.0 as usize) else { return Vec::new() };
+                let config = self.config.get();
+                let Some(group) = config.group_by_id(id) else { return Vec::new() };
                 let peer = group.peer_of(&self.node).cloned();
                 let named = |event: NewEvent| match &peer {
                     Some(peer) => event.of_group(group.name.as_str()).of_peer(peer.as_str()),
@@ -89,7 +89,7 @@ impl NoticeReader {
     }
 
     fn of_link(&self, peer: NodeId, event: NewEvent) -> NewEvent {
-        match self.config.nodes.get(usize::from(peer.0)) {
+        match self.config.get().nodes.get(usize::from(peer.0)) {
             Some(node) => event.of_peer(node.name.as_str()),
             None => event,
         }
@@ -274,14 +274,19 @@ fn decision_word(decision: &Decision) -> &'static str {
 mod tests {
     use std::path::Path;
 
+    use settings::Config;
     use settings::example::EXAMPLE;
 
     use super::*;
     use crate::events::EventRecord;
 
+    fn example() -> Config {
+        Config::parse(Path::new("/f.toml"), EXAMPLE).expect("the example is sound")
+    }
+
     fn reader() -> NoticeReader {
-        let config = Config::parse(Path::new("/f.toml"), EXAMPLE).expect("the example is sound");
-        NoticeReader::new(Arc::new(config), NodeName::parse("alpha").expect("a name"))
+        let config = example();
+        NoticeReader::new(CurrentConfig::new(config), NodeName::parse("alpha").expect("a name"))
     }
 
     fn read(reader: &mut NoticeReader, at: Instant, news: DriverNews) -> Vec<EventRecord> {
@@ -302,7 +307,8 @@ mod tests {
     }
 
     fn of_group(event: Event) -> DriverNews {
-        DriverNews::Group { group: GroupId(0), event, text: "what the log says".to_owned() }
+        let config = example();
+        DriverNews::Group { group: config.group_id(&config.groups[0]), event, text: "what the log says".to_owned() }
     }
 
     #[test]

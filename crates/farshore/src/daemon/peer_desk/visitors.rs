@@ -38,6 +38,7 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::Clients { .. }
         | ApiRequest::Operation { .. }
         | ApiRequest::ConnectPreview { .. }
+        | ApiRequest::ConfigPlan
         | ApiRequest::Events { .. }
         | ApiRequest::LinkHistory { .. } => Carried::Look,
         ApiRequest::Logging { group }
@@ -55,6 +56,7 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::Yield { group, .. }
         | ApiRequest::DropMark { group, .. } => Carried::Order(group),
         ApiRequest::SetLink { .. } => Carried::Never("link set"),
+        ApiRequest::ConfigApply { .. } => Carried::Never("config apply"),
         // Its two halves are, each by the name of the generation that was looked at.
         ApiRequest::Resolve { .. } => Carried::Never("resolve"),
         ApiRequest::Record { .. } => Carried::Never("record"),
@@ -227,7 +229,8 @@ fn leave_shared(peer: &str, reply: &mut Reply, shares: impl Fn(&str) -> bool) {
         | Reply::LinkHistory(_)
         | Reply::Recorded(_)
         | Reply::Operation(_)
-        | Reply::ConnectPreview(_) => {}
+        | Reply::ConnectPreview(_)
+        | Reply::ConfigPlan(_) => {}
     }
 }
 

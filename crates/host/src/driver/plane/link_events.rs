@@ -16,7 +16,8 @@ impl LinkEvents for Plane {
         let address = info.address;
         let is_shown = core.peers.came_up(peer, link, session, sender, info);
         core.notices.tell(DriverNews::LinkUp { peer, address, is_shown });
-        core.input(Input::LinkUp { peer, link, session });
+        let apart = core.groups.ids_of(core.peers.defined_differently(peer));
+        core.input(Input::LinkUp { peer, link, session, apart });
     }
 
     fn down(&self, link: LinkId, reason: String) {
@@ -50,10 +51,6 @@ impl LinkEvents for Plane {
 
     fn not_reached(&self, peer: NodeId, why: String) {
         self.core.borrow_mut().peers.not_reached(peer, why);
-    }
-
-    fn definitions_differ(&self, peer: NodeId, theirs: String) {
-        self.core.borrow_mut().peers.definitions_differ(peer, theirs);
     }
 }
 

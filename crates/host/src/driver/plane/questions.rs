@@ -7,7 +7,9 @@ use engine::{Command, CommandId, CommandResult, GroupId, Input, Mono};
 use tokio::sync::oneshot;
 
 use super::{Plane, PlaneCore};
-use crate::driver::control::{ClientsOrResult, ControlQuestion};
+use crate::driver::control::{ClientsOrRemoved, ClientsOrResult, ControlQuestion};
+use crate::driver::entropy;
+use crate::driver::setup::{AddedGroup, RefusedGroup};
 use crate::driver::snapshot::{DriverSnapshot, GroupSnapshot};
 use crate::frontend::ClientInfo;
 use crate::link::Links;
@@ -25,9 +27,21 @@ impl Plane {
                 let used = self.core.borrow_mut().command_if_unused(group, command, server.clients());
                 _ = answer.send(used);
             }
+            ControlQuestion::Add(group) => self.core.borrow_mut().add(*group),
+            ControlQuestion::Remove { group, cuts_off, answer } => {
+                let clients = if cuts_off { Vec::new() } else { server.clients() };
+                let removed = self.core.borrow_mut().remove(group, clients);
+                _ = answer.send(removed);
+            }
+            ControlQuestion::Define { definitions, reason } => {
+                self.core.borrow_mut().peers.defines(definitions.clone());
+                links.set_definitions(definitions);
+                self.hang_up(&reason);
+            }
             ControlQuestion::Notes { group, answer } => {
                 let core = &mut *self.core.borrow_mut();
-                _ = answer.send(core.groups.take_recorded(group, core.clock.mono()));
+                // Whoever asks for those of a group that has left hears nothing.
+                _ = core.groups.take_recorded(group, core.clock.mono()).map(|recorded| answer.send(recorded));
             }
             ControlQuestion::Minutes { take, answer } => _ = answer.send(self.core.borrow_mut().peers.minutes(take)),
             ControlQuestion::Retune(options) => {
@@ -67,8 +81,7 @@ impl PlaneCore {
     }
 
     fn command_if_unused(&mut self, group: GroupId, command: Command, mut clients: Vec<ClientInfo>) -> ClientsOrResult {
-        let volumes = self.groups.volumes_of(group);
-        clients.retain(|client| volumes.iter().any(|volume| volume.export() == client.export));
+        self.groups.retain_clients_of(group, &mut clients);
         if !clients.is_empty() {
             return Err(clients);
         }
@@ -77,13 +90,40 @@ impl PlaneCore {
         Ok(result)
     }
 
+    /// What is asked of it comes after its start, as at a start of the node.
+    fn add(&mut self, AddedGroup { config, setup }: AddedGroup) {
+        if self.at_rest || self.groups.named(config.id).is_some() {
+            return;
+        }
+        let refused = self.groups.add(&config, setup).map(|RefusedGroup { why, recorded }| (why, recorded));
+        self.input(Input::Add { config: Box::new(config), entropy: entropy(), refused });
+    }
+
+    fn remove(&mut self, group: GroupId, mut clients: Vec<ClientInfo>) -> ClientsOrRemoved {
+        self.groups.retain_clients_of(group, &mut clients);
+        if !clients.is_empty() {
+            return Err(clients);
+        }
+        let (answer, removed) = oneshot::channel();
+        if self.groups.named(group).is_some() {
+            self.leaving.insert(group, answer);
+            self.input(Input::Remove { group });
+        } else {
+            _ = answer.send(Box::new(|| ()));
+        }
+        Ok(removed)
+    }
+
     fn group_snapshot(&mut self, status: GroupStatus, now: Mono) -> GroupSnapshot {
         let (volumes, sync) = self.groups.snapshot(&status, now, self.disks.engine());
         GroupSnapshot {
             volumes,
             sync,
             link_for: now.since(status.peer.link_since),
-            link_problem: self.peers.problem(self.groups.peer(status.id)),
+            link_problem: self
+                .groups
+                .named(status.id)
+                .and_then(|(peer, name)| self.peers.difference(peer, name).or_else(|| self.peers.problem(peer))),
             status,
         }
     }

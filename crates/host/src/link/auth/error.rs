@@ -57,6 +57,4 @@ pub enum AuthError {
     WrongDirection { dialer: String, acceptor: String },
     #[error("it says that it is node {said:?}, and its certificate is that of node {certified:?}")]
     NotItself { said: String, certified: String },
-    #[error("its group definitions differ from this node's; both nodes need the same configuration file")]
-    DefinitionsDiffer { peer: String, theirs: String },
 }

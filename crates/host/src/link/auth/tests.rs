@@ -254,9 +254,10 @@ fn versions_meet_in_the_newest_common_one() {
 fn differing_definitions_are_exchanged_and_signed() {
     let other = || Ourselves { definitions: "group b\n".repeat(9), ..east() };
     let (ours, theirs) = meet(other(), "west", west(), |_, _| {});
-    let differ = |peer: &str, theirs: String| Some(Err(AuthError::DefinitionsDiffer { peer: peer.into(), theirs }));
-    assert_eq!(ours, differ("west", west().definitions));
-    assert_eq!(theirs, differ("east", other().definitions));
+    let (Some(Ok(ours)), Some(Ok(theirs))) = (ours, theirs) else { panic!("both are authenticated") };
+    assert_eq!((ours.peer.as_str(), ours.differing), ("west", Some(west().definitions)));
+    assert_eq!((theirs.peer.as_str(), theirs.differing), ("east", Some(other().definitions)));
+    assert_eq!((ours.session, ours.key), (theirs.session, theirs.key));
     // A changed byte in either text is not shown to anybody.
     for message in [3, 4] {
         let (ours, theirs) = meet(other(), "west", west(), |n, wire| {
@@ -273,7 +274,7 @@ fn differing_definitions_are_exchanged_and_signed() {
 fn definitions_are_bounded_and_cut_between_characters() {
     let long = Ourselves { definitions: "\u{20ac}".repeat(DEFINITIONS_BYTES_MAX), ..west() };
     let (ours, _) = meet(east(), "west", long, |_, _| {});
-    let Some(Err(AuthError::DefinitionsDiffer { theirs, .. })) = ours else { panic!("{ours:?}") };
+    let Some(Ok(Authenticated { differing: Some(theirs), .. })) = ours else { panic!("{ours:?}") };
     assert_eq!(theirs.len(), DEFINITIONS_BYTES_MAX / 3 * 3);
 }
 

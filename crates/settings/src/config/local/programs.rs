@@ -42,7 +42,7 @@ impl Config {
     /// The same of the commands around changes of a role of this node. A daemon that starts with a wrong one refuses the change instead.
     pub fn check_role_hooks(&self, node: &NodeName) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
-        for (_, group) in self.groups_of(node) {
+        for group in self.groups_of(node) {
             for hook in RoleHook::ALL {
                 let program = group.hooks.command(hook).first();
                 if let Some(why) = program.and_then(|program| wrong_program(Path::new(program))) {

@@ -27,7 +27,7 @@ impl Silent {
     pub(crate) fn find(config: &Config, node: &NodeName) -> Silent {
         let machine = config.machine_of(node);
         let here = |other: &NodeName| config.machine_of(other) == machine;
-        let devices = config.groups_of(node).flat_map(|(_, group)| {
+        let devices = config.groups_of(node).flat_map(|group| {
             let devices = group.volumes.iter().flat_map(|volume| &volume.devices);
             devices.filter(|(other, _)| here(other)).map(|(_, device)| (group.name.clone(), device.clone()))
         });

@@ -1,0 +1,291 @@
+//! What a changed configuration file means for a daemon that runs: which groups come, leave, start anew or take up settings, and what
+//! needs a restart of the daemon.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{Seek, SeekFrom};
+
+use settings::keys::SettingKey;
+use settings::{Config, ConfiguredGroup, GroupOverrides, Keyed, LinkOverrides, NodeName, Problems};
+use units::size::show_exact;
+
+use super::{devices, names};
+use crate::api::{CONFIG_PLAN_SCHEMA, ConfigAction, ConfigPlan, ConfigStep};
+
+/// What is compared: the configuration that holds, and the one in the file.
+pub(super) struct ConfigChange<'a> {
+    pub node: &'a NodeName,
+    pub now: &'a Config,
+    pub wanted: &'a Config,
+    pub overrides: &'a GroupOverrides,
+    pub link_overrides: &'a LinkOverrides,
+}
+
+/// What runs.
+#[derive(Default)]
+pub(super) struct RunningGroups {
+    /// By name, with the sizes of their devices as they were opened.
+    pub groups: BTreeMap<String, Vec<u64>>,
+    /// Clients attached, by group.
+    pub clients: BTreeMap<String, u64>,
+}
+
+/// Reads the file again, and checks it as a start of the daemon does.
+///
+/// # Errors
+/// All problems, one a line.
+pub(super) fn read(now: &Config, node: &NodeName) -> Result<Config, String> {
+    let wanted = Config::load(&now.file).map_err(|problems| problems.to_string())?;
+    if wanted.node(node).is_none() {
+        return Err(format!("{}: node {node}, which this daemon is, is not in the file any more", now.file.display()));
+    }
+    let silent = wanted.check_to_serve(node).map_err(|problems| problems.to_string())?;
+    let mut problems = names::refused(&wanted, node);
+    problems.extend(devices::refused(&wanted, node, &silent));
+    match problems.is_empty() {
+        true => Ok(wanted),
+        false => Err(Problems::new(&wanted.file, problems).to_string()),
+    }
+}
+
+/// The bytes that each volume's device of `node` has now; of one that cannot be opened nothing is known.
+pub(super) fn device_sizes(config: &Config, node: &NodeName) -> BTreeMap<(String, String), u64> {
+    let groups = config.groups_of(node);
+    let volumes = groups.flat_map(|group| group.volumes.iter().map(move |volume| (group, volume)));
+    let sized = volumes.filter_map(|(group, volume)| {
+        let bytes = fs::File::open(volume.device(node)).and_then(|mut file| file.seek(SeekFrom::End(0))).ok()?;
+        Some(((group.name.to_string(), volume.name.to_string()), bytes))
+    });
+    sized.collect()
+}
+
+impl ConfigChange<'_> {
+    /// Steps in the order in which they are done.
+    pub fn plan(&self, running: &RunningGroups, sizes: &BTreeMap<(String, String), u64>) -> ConfigPlan {
+        let mut steps: Vec<ConfigStep> = self.leaving(running).collect();
+        steps.extend(self.link());
+        steps.extend(self.wanted.groups_of(self.node).filter_map(|group| self.step(group, running, sizes)));
+        for step in &mut steps {
+            let closes = matches!(step.action, ConfigAction::Remove | ConfigAction::Restart);
+            let attached = step.group.as_ref().and_then(|group| running.clients.get(group));
+            step.clients = attached.copied().filter(|_| closes).unwrap_or(0);
+        }
+        ConfigPlan {
+            schema: CONFIG_PLAN_SCHEMA.to_owned(),
+            node: self.node.to_string(),
+            file: self.wanted.file.display().to_string(),
+            steps,
+            needs_restart: self.needs_restart(),
+        }
+    }
+
+    fn leaving<'a>(&'a self, running: &'a RunningGroups) -> impl Iterator<Item = ConfigStep> + 'a {
+        let stays = |name: &str| self.wanted.groups_of(self.node).any(|group| group.name.as_str() == name);
+        let state = self.now.node(self.node).map(|here| here.state.display().to_string()).unwrap_or_default();
+        running.groups.keys().filter(move |name| !stays(name)).map(move |name| {
+            let text = format!("its export closes, and it stops; what is kept of it stays in {state}/groups/{name}");
+            step(ConfigAction::Remove, Some(name), text)
+        })
+    }
+
+    fn link(&self) -> Option<ConfigStep> {
+        let effective = |config: &Config| self.link_overrides.effective(&config.link.settings);
+        let changes = changed(&effective(self.now), &effective(self.wanted));
+        (!changes.is_empty()).then(|| step(ConfigAction::Link, None, changes.join(", ")))
+    }
+
+    fn step(
+        &self,
+        group: &ConfiguredGroup,
+        running: &RunningGroups,
+        sizes: &BTreeMap<(String, String), u64>,
+    ) -> Option<ConfigStep> {
+        let name = group.name.as_str();
+        let (Some(before), Some(opened)) = (self.now.group(name), running.groups.get(name)) else {
+            let role = if group.primary == *self.node { "primary" } else { "secondary" };
+            let text = format!("it starts; where nothing is on record of it yet, as {role}");
+            return Some(step(ConfigAction::Add, Some(name), text));
+        };
+        let mut anew = self.starts_anew(before, group);
+        for (volume, opened) in group.volumes.iter().zip(opened) {
+            let now = sizes.get(&(name.to_owned(), volume.name.to_string()));
+            if let Some(now) = now.filter(|now| *now > opened && *opened > 0) {
+                anew.push(format!(
+                    "volume {}: its device has {} now, and had {}",
+                    volume.name,
+                    show_exact(*now),
+                    show_exact(*opened)
+                ));
+            }
+        }
+        let kept = self.overrides.of(&group.name);
+        let settings = changed(&kept.effective(&before.settings), &kept.effective(&group.settings));
+        let hidden = changed(&before.settings, &group.settings).len().saturating_sub(settings.len());
+        let mut taken_up = changed(&before.rpo, &group.rpo);
+        if before.hooks != group.hooks {
+            taken_up.push("hooks".to_owned());
+        }
+        let action = match (anew.is_empty(), settings.is_empty(), taken_up.is_empty()) {
+            (false, ..) => ConfigAction::Restart,
+            (true, false, _) => ConfigAction::Set,
+            (true, true, false) => ConfigAction::TakeUp,
+            (true, true, true) if hidden > 0 => ConfigAction::TakeUp,
+            (true, true, true) => return None,
+        };
+        let mut texts: Vec<String> = anew.into_iter().chain(settings).chain(taken_up).collect();
+        if hidden > 0 {
+            texts.push(format!("{hidden} changed in the file, with no effect: 'set' gave the value that holds ('farshore set {name} KEY=default')"));
+        }
+        Some(step(action, Some(name), texts.join(", ")))
+    }
+
+    /// What the group cannot take up while it runs.
+    fn starts_anew(&self, before: &ConfiguredGroup, wanted: &ConfiguredGroup) -> Vec<String> {
+        let mut texts = changed(&before.layout, &wanted.layout);
+        if (&before.primary, &before.secondary) != (&wanted.primary, &wanted.secondary) {
+            texts.push("its nodes".to_owned());
+        }
+        let names =
+            |group: &ConfiguredGroup| group.volumes.iter().map(|volume| volume.name.to_string()).collect::<Vec<_>>();
+        if names(before) != names(wanted) {
+            texts.push(format!("volumes {} (were {})", names(wanted).join(", "), names(before).join(", ")));
+            return texts;
+        }
+        for (before, wanted) in before.volumes.iter().zip(&wanted.volumes) {
+            let (old, new) = (before.device(self.node), wanted.device(self.node));
+            if old != new {
+                texts.push(format!("volume {}: {} (was {})", wanted.name, new.display(), old.display()));
+            }
+            let latency = (before.model_latency(self.node), wanted.model_latency(self.node));
+            if before.direct != wanted.direct || latency.0 != latency.1 {
+                texts.push(format!("volume {}: how its device is used", wanted.name));
+            }
+        }
+        texts
+    }
+
+    /// What counts at the next start of the daemon only.
+    fn needs_restart(&self) -> Vec<String> {
+        let (now, wanted) = (self.now, self.wanted);
+        let mut texts = changed(&now.top, &wanted.top);
+        if now.tls != wanted.tls {
+            texts.push("the table [tls]".to_owned());
+        }
+        texts.extend(changed(&now.link, &wanted.link).into_iter().map(|text| format!("link: {text}")));
+        let names = |config: &Config| config.nodes.iter().map(|node| node.name.to_string()).collect::<Vec<_>>();
+        if names(now) != names(wanted) {
+            texts.push("nodes that come or leave".to_owned());
+        }
+        for node in &wanted.nodes {
+            let Some(before) = now.node(&node.name) else { continue };
+            let is_here = node.name == *self.node;
+            if is_here && before != node || before.address != node.address {
+                let changes = changed(before, node).into_iter().map(|text| format!("nodes.{}: {text}", node.name));
+                texts.extend(changes);
+            }
+        }
+        if now.hooks != wanted.hooks {
+            texts.push("the tables of hooks".to_owned());
+        }
+        let peers = |config: &Config| config.peers_of(self.node).map(|peer| peer.name.clone()).collect::<BTreeSet<_>>();
+        texts.extend(
+            peers(wanted).difference(&peers(now)).map(|peer| format!("node {peer} becomes a peer of this one")),
+        );
+        if let (Some(before), Some(here)) = (now.node(self.node), wanted.node(self.node))
+            && before.memory_limit_bytes == here.memory_limit_bytes
+            && now.memory_bytes(before) < wanted.memory_bytes(here)
+        {
+            texts.push("more memory, which so many groups need".to_owned());
+        }
+        texts
+    }
+}
+
+fn step(action: ConfigAction, group: Option<&str>, text: String) -> ConfigStep {
+    ConfigStep { action, group: group.map(str::to_owned), text, clients: 0 }
+}
+
+/// The keys whose values differ, each as `key = new (was old)`.
+fn changed<S: Keyed>(before: &S, wanted: &S) -> Vec<String> {
+    let differs = |key: &SettingKey<S>| before.text(*key) != wanted.text(*key);
+    let shown = |key: SettingKey<S>| format!("{key} = {} (was {})", wanted.text(key), before.text(key));
+    SettingKey::all().filter(differs).map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use settings::example::EXAMPLE;
+
+    use super::*;
+
+    const FILE: &str = "/etc/farshore/farshore.toml";
+
+    fn parsed(text: &str) -> Config {
+        Config::parse(Path::new(FILE), text).unwrap_or_else(|problems| panic!("{problems}"))
+    }
+
+    /// Of the example's node alpha, whose group db runs: each step in short, and what needs a restart.
+    fn planned(text: &str) -> (Vec<String>, Vec<String>) {
+        let (now, wanted) = (parsed(EXAMPLE), parsed(text));
+        let node = NodeName::parse("alpha").expect("a name");
+        let running = RunningGroups {
+            groups: BTreeMap::from([("db".to_owned(), vec![1 << 30, 1 << 30])]),
+            clients: BTreeMap::from([("db".to_owned(), 2)]),
+        };
+        let (overrides, link_overrides) = (GroupOverrides::default(), LinkOverrides::default());
+        let change = ConfigChange {
+            node: &node,
+            now: &now,
+            wanted: &wanted,
+            overrides: &overrides,
+            link_overrides: &link_overrides,
+        };
+        let sizes = BTreeMap::from([(
+            ("db".to_owned(), "log".to_owned()),
+            if text.contains("grown") { 2 << 30 } else { 1 << 30 },
+        )]);
+        let plan = change.plan(&running, &sizes);
+        let shown = plan.steps.iter().map(|step| {
+            format!(
+                "{} {}: {} [{}]",
+                step.action.as_str(),
+                step.group.as_deref().unwrap_or("-"),
+                step.text,
+                step.clients
+            )
+        });
+        (shown.collect(), plan.needs_restart)
+    }
+
+    #[test]
+    fn the_same_file_changes_nothing() {
+        assert_eq!(planned(EXAMPLE), (vec![], vec![]));
+    }
+
+    #[test]
+    fn each_change_is_the_least_that_takes_it_up() {
+        let (steps, restart) = planned(&EXAMPLE.replace("mode = \"async\"", "mode = \"sync\""));
+        assert_eq!(steps, ["set db: mode = sync (was async) [0]"]);
+        assert!(restart.is_empty());
+        let (steps, restart) = planned(&(EXAMPLE.to_owned() + "# grown\n"));
+        assert_eq!(steps, ["restart db: volume log: its device has 2 GiB now, and had 1 GiB [2]"]);
+        assert!(restart.is_empty());
+    }
+
+    #[test]
+    fn groups_come_and_leave() {
+        let renamed = EXAMPLE.replace("[groups.db", "[groups.web");
+        let (steps, restart) = planned(&renamed);
+        assert!(steps[0].starts_with("remove db: its export closes") && steps[0].ends_with("[2]"), "{steps:?}");
+        assert!(steps[1].starts_with("add web: it starts") && steps[1].ends_with("[0]"), "{steps:?}");
+        assert!(restart.is_empty(), "{restart:?}");
+    }
+
+    #[test]
+    fn what_the_daemon_itself_is_needs_a_restart() {
+        let (steps, restart) = planned(&EXAMPLE.replace("cluster = \"", "cluster = \"x"));
+        assert!(steps.is_empty() && restart.len() == 1 && restart[0].starts_with("cluster = x"), "{restart:?}");
+    }
+}

@@ -1,0 +1,269 @@
+//! A changed configuration file is taken up by running daemons: groups come, leave, grow and change, and the others notice nothing.
+
+use std::fs::{self, File};
+use std::process::Command;
+
+use crate::common::{GROUP, Pair, PairPlan, Side, expect, is_installed, must_skip, schema};
+
+const MIB: u64 = 1 << 20;
+
+/// A second group of both nodes, with one volume.
+const SECOND: &str = "\n[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"async\"\nstart_alone = \"serve\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\n\
+                      [groups.h.volumes.web]\nnear = \"near/web\"\nfar = \"far/web\"\n";
+
+fn add_second(pair: &Pair) {
+    for node in Side::BOTH {
+        let device = File::create(pair.device(node, "web")).expect("a volume");
+        device.set_len(4 * MIB).expect("room");
+    }
+    let text = fs::read_to_string(pair.config()).expect("the configuration is there");
+    fs::write(pair.config(), text + SECOND).expect("written");
+}
+
+fn remove_second(pair: &Pair) {
+    let text = fs::read_to_string(pair.config()).expect("the configuration is there");
+    fs::write(pair.config(), text.replace(SECOND, "")).expect("written");
+}
+
+fn plan(pair: &Pair, node: Side) -> serde_json::Value {
+    let output = pair.run(node, &["config", "plan", "--json"]);
+    let plan = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    schema::seen(&plan);
+    plan
+}
+
+fn status_of(pair: &Pair, node: Side, group: &str) -> serde_json::Value {
+    // A group that has failed is a warning.
+    let output = pair.run(node, &["status", group, "--json", "--local"]);
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    status["groups"][0].clone()
+}
+
+fn write_to(pair: &Pair, export: &str, commands: &[&str]) -> (bool, String) {
+    let uri = pair.uri(Side::Near, "data").replace(&format!("{GROUP}/data"), export);
+    let mut qemu = Command::new("qemu-io");
+    commands.iter().for_each(|command| _ = qemu.args(["-c", command]));
+    let output = qemu.args(["-f", "raw", &uri]).output().expect("qemu-io runs");
+    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn what_holds_already_is_nothing_to_do() {
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    pair.serve(Side::Near);
+    expect(&pair.run(Side::Near, &["config", "plan"]), 0, &["says what holds on node near already; nothing to do"]);
+    expect(&pair.run(Side::Near, &["config", "apply"]), 0, &["says what holds already; nothing to do"]);
+    let plan = plan(&pair, Side::Near);
+    assert_eq!((&plan["node"], plan["steps"].as_array().map(Vec::len)), (&"near".into(), Some(0)));
+    assert!(pair.stop(Side::Near).success());
+}
+
+#[test]
+fn settings_of_the_file_are_taken_up_while_clients_write() {
+    let mut pair = Pair::replicating(&PairPlan::DEFAULT);
+    let client =
+        pair.start_qemu_io(Side::Near, "data", &["write -P 3 0 64k", "sleep 3000", "write -P 4 64k 64k", "flush"]);
+    pair.edit_config("mode = \"async\"", "mode = \"sync\"");
+    let shown = expect(&pair.run(Side::Near, &["config", "plan"]), 0, &["set  g: mode = sync (was async)"]);
+    assert!(!shown.contains("attached"), "{shown}");
+    expect(
+        &pair.run(Side::Near, &["config", "apply"]),
+        0,
+        &["is applied on this node", "set g: mode = sync (was async)"],
+    );
+    assert_eq!(status_of(&pair, Side::Near, GROUP)["mode"], "sync");
+    let (is_fine, said) = client.finish(&mut pair);
+    assert!(is_fine, "{said}");
+    pair.done(Side::Far, &["config", "apply"]);
+    // What 'set' gave holds on.
+    pair.done(Side::Near, &["set", GROUP, "mode=nearsync"]);
+    pair.edit_config("mode = \"sync\"", "mode = \"async\"");
+    expect(&pair.run(Side::Near, &["config", "plan"]), 0, &["with no effect: 'set' gave the value that holds"]);
+    pair.done(Side::Near, &["config", "apply"]);
+    assert_eq!(status_of(&pair, Side::Near, GROUP)["mode"], "nearsync");
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
+}
+
+/// A group comes on one node, then on the other; it is synced, used, and leaves again. The other group is written to all the time.
+#[test]
+fn a_group_comes_and_leaves_beside_one_that_is_written_to() {
+    let mut pair = Pair::replicating(&PairPlan::DEFAULT);
+    let commands: Vec<String> =
+        (0..60).flat_map(|at| [format!("write -P {} {}k 4k", at + 1, at * 64), "sleep 150".to_owned()]).collect();
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let client = pair.start_qemu_io(Side::Near, "data", &commands);
+    add_second(&pair);
+    let steps = plan(&pair, Side::Near)["steps"].clone();
+    assert_eq!(
+        (&steps[0]["action"], &steps[0]["group"], steps.as_array().map(Vec::len)),
+        (&"add".into(), &"h".into(), Some(1))
+    );
+    let said = pair.done(Side::Near, &["config", "apply"]);
+    assert!(said.contains("meet once it is applied there too"), "{said}");
+    // Until the other node has it too, it does not meet; the group of both does.
+    pair.until("the difference is told", |pair| {
+        status_of(pair, Side::Near, "h")["peers"][0]["link_reason"].to_string().contains("config apply")
+    });
+    pair.until("the others meet", |pair| status_of(pair, Side::Near, GROUP)["state"] == "replicating");
+    assert!(write_to(&pair, "h/web", &["write -P 9 0 64k"]).0, "it is served");
+    pair.done(Side::Far, &["config", "apply"]);
+    pair.until("both have it", |pair| status_of(pair, Side::Near, "h")["peers"][0]["link"] == "connected");
+    pair.done(Side::Near, &["sync", "h", "--full", "--wait"]);
+    assert!(write_to(&pair, "h/web", &["write -P 8 64k 64k", "flush"]).0);
+    pair.until("it is there", |pair| status_of(pair, Side::Near, "h")["peers"][0]["dirty_bytes"] == 0);
+
+    remove_second(&pair);
+    let said = pair.done(Side::Near, &["config", "apply"]);
+    assert!(said.contains("remove h: its export closes"), "{said}");
+    expect(&pair.run(Side::Near, &["status", "h"]), 2, &["has no group \"h\""]);
+    assert!(!write_to(&pair, "h/web", &["read 0 4k"]).0, "its export is gone");
+    pair.done(Side::Far, &["config", "apply"]);
+    assert_eq!(
+        fs::read(pair.device(Side::Near, "web")).expect("there"),
+        fs::read(pair.device(Side::Far, "web")).expect("there")
+    );
+
+    // It comes again, and knows that both are equal.
+    let text = fs::read_to_string(pair.config()).expect("there") + SECOND;
+    fs::write(pair.config(), text).expect("written");
+    Side::BOTH.into_iter().for_each(|node| drop(pair.done(node, &["config", "apply"])));
+    pair.until("it replicates", |pair| status_of(pair, Side::Near, "h")["state"] == "replicating");
+    assert_eq!(pair.counter(Side::Near, "group.h.resynced_bytes"), 0);
+
+    let (is_fine, said) = client.finish(&mut pair);
+    assert!(is_fine, "{said}");
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data", "log", "web"]);
+}
+
+#[test]
+fn clients_of_a_group_that_has_to_stop_are_asked_for() {
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    add_second(&pair);
+    pair.serve(Side::Near);
+    pair.serve(Side::Far);
+    pair.first_sync();
+    remove_second(&pair);
+    let uri = pair.uri(Side::Near, "data").replace(&format!("{GROUP}/data"), "h/web");
+    let mut holder = Command::new("qemu-io");
+    holder.args(["-f", "raw", &uri, "-c", "read 0 4k", "-c", "sleep 60000"]);
+    let holder = crate::common::Background::start(holder);
+    pair.until("it is attached", |pair| status_of(pair, Side::Near, "h")["volumes"][0]["clients"] == 1);
+    expect(&pair.run(Side::Near, &["config", "plan"]), 1, &["remove  h:", "1 client attached"]);
+    let refused = pair.run(Side::Near, &["config", "apply"]);
+    expect(&refused, 2, &["h: 1 client is attached", "farshore config apply --close-clients"]);
+    assert_eq!(status_of(&pair, Side::Near, "h")["volumes"][0]["clients"], 1, "nothing was done");
+    pair.done(Side::Near, &["config", "apply", "--close-clients"]);
+    expect(&pair.run(Side::Near, &["status", "h"]), 2, &["has no group \"h\""]);
+    drop(holder);
+    pair.stop_both();
+}
+
+// proves: rule 21
+/// Both devices are enlarged under running daemons. Neither is restarted, and nothing but what was added is compared.
+#[test]
+fn a_volume_grows_on_both_nodes() {
+    if must_skip("config_apply", &[("nbdinfo (apt: libnbd-bin)", is_installed("nbdinfo"))]) {
+        return;
+    }
+    let mut pair = Pair::replicating(&PairPlan::DEFAULT);
+    pair.qemu_io(Side::Near, "data", &["write -P 7 15M 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    for node in [Side::Far, Side::Near] {
+        let device = File::options().write(true).open(pair.device(node, "data")).expect("a volume");
+        device.set_len(24 * MIB).expect("room");
+        let said = pair.done(node, &["config", "apply"]);
+        assert!(said.contains("restart g: volume data: its device has 24 MiB now, and had 16 MiB"), "{said}");
+    }
+    pair.until("it replicates", |pair| status_of(pair, Side::Near, GROUP)["state"] == "replicating");
+    let output =
+        Command::new("nbdinfo").args(["--size", &pair.uri(Side::Near, "data")]).output().expect("nbdinfo runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), (24 * MIB).to_string());
+    pair.qemu_io(Side::Near, "data", &["read -P 7 15M 1M", "write -P 8 23M 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    // It counts from the group's own start.
+    let sent = pair.counter(Side::Near, "group.g.resynced_bytes");
+    assert!(sent <= 8 * MIB, "what was there is known: {sent} bytes");
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
+}
+
+/// On the primary alone: the copy has no room for it, and the group says so with both sizes.
+#[test]
+fn a_volume_that_grows_on_the_primary_alone_is_not_mirrored_until_the_other_one_has_grown() {
+    let mut pair = Pair::replicating(&PairPlan::DEFAULT);
+    pair.wait_for_rest(Side::Near);
+    let grow = |pair: &Pair, node| {
+        let device = File::options().write(true).open(pair.device(node, "data")).expect("a volume");
+        device.set_len(24 * MIB).expect("room");
+    };
+    grow(&pair, Side::Near);
+    pair.done(Side::Near, &["config", "apply"]);
+    pair.until("it says why", |pair| {
+        let reason = status_of(pair, Side::Near, GROUP)["reason"].to_string();
+        reason.contains("24 MiB") && reason.contains("16 MiB")
+    });
+    grow(&pair, Side::Far);
+    pair.done(Side::Far, &["config", "apply"]);
+    pair.until("it replicates", |pair| status_of(pair, Side::Near, GROUP)["state"] == "replicating");
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
+}
+
+#[test]
+fn bad_input_changes_nothing() {
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    pair.serve(Side::Near);
+    let sound = fs::read_to_string(pair.config()).expect("there");
+    let with = |text: &str| fs::write(pair.config(), text).expect("written");
+    // All problems at once.
+    with(&sound.replace("mode = \"async\"", "mode = \"fast\"\nqueue.memory = \"1B\""));
+    let socket = pair.path("near/state/control.sock");
+    let by_socket = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+        command.args(words).arg("--socket").arg(&socket).output().expect("farshore runs")
+    };
+    for words in [["config", "apply"], ["config", "plan"]] {
+        let said =
+            expect(&by_socket(&words), 2, &["nothing was changed", "\"fast\" is not a mode", "1 B is too small"]);
+        assert!(said.matches("farshore.toml:").count() >= 2, "{said}");
+    }
+    // What a start of the daemon alone takes up keeps the rest from being done.
+    with(&sound.replace("cluster = \"test\"", "cluster = \"other\"").replace("mode = \"async\"", "mode = \"sync\""));
+    expect(&pair.run(Side::Near, &["config", "plan"]), 1, &["mode = sync", "restart of the daemon", "cluster = other"]);
+    expect(&pair.run(Side::Near, &["config", "apply"]), 2, &["nothing was changed", "cluster = other (was test)"]);
+    assert_eq!(status_of(&pair, Side::Near, GROUP)["mode"], "async");
+    // Volumes of other names are others.
+    with(&sound.replace("volumes.log]", "volumes.logs]"));
+    expect(
+        &pair.run(Side::Near, &["config", "apply"]),
+        2,
+        &["its volumes are data, logs in the configuration, and were data, log"],
+    );
+    // The file is gone.
+    fs::remove_file(pair.config()).expect("removed");
+    expect(&by_socket(&["config", "apply"]), 2, &["nothing was changed", "farshore.toml"]);
+    with(&sound);
+    expect(&pair.run(Side::Near, &["config", "apply"]), 0, &["nothing to do"]);
+    assert!(pair.stop(Side::Near).success());
+}
+
+/// A device that cannot be opened keeps the group that comes down, and says so; 'reset' takes it up later.
+#[test]
+fn a_group_that_cannot_be_opened_comes_as_failed() {
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    pair.serve(Side::Near);
+    add_second(&pair);
+    fs::remove_file(pair.device(Side::Near, "web")).expect("removed");
+    let output = pair.run(Side::Near, &["config", "apply"]);
+    expect(&output, 1, &["add h:", "h: the group is not taken up", "farshore reset h"]);
+    assert_eq!(status_of(&pair, Side::Near, "h")["state"], "failed");
+    File::create(pair.device(Side::Near, "web")).expect("a volume").set_len(4 * MIB).expect("room");
+    pair.done(Side::Near, &["reset", "h"]);
+    assert!(write_to(&pair, "h/web", &["write 0 4k"]).0);
+    assert!(pair.stop(Side::Near).success());
+}

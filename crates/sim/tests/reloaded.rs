@@ -1,0 +1,143 @@
+//! A group leaves its node and comes again while the node lives on, as when its operator applies a changed configuration.
+
+use std::time::Duration;
+
+use engine::coverage::CoveragePoint;
+use engine::limits::KIB;
+use engine::state::{Mode, Policy, State};
+use engine::{Command, CommandResult, RefusalCode};
+use sim::options::SimOptions;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, at_rest, options};
+use sim::world::resets::reloads;
+
+/// Clients write, and both copies become equal.
+fn goes_on(world: &mut ScenarioWorld) {
+    world.until("its export is open", |world| world.serves(GROUP));
+    world.write_done(0, 64 * KIB, 16 * KIB);
+    world.write_done(1, 512 * KIB, 4 * KIB);
+    world.drain();
+}
+
+fn is_back(world: &mut ScenarioWorld, node: usize) {
+    world.until("it is gone", |world| world.glance(node, GROUP).is_none());
+    world.until("it is back", |world| world.glance(node, GROUP).is_some_and(|glance| glance.running));
+}
+
+// proves: P3
+#[test]
+fn either_half_leaves_and_comes_again_without_a_resync() {
+    for (mode, policy) in [
+        (Mode::Async, Policy::Degrade),
+        (Mode::Sync, Policy::Hold(Duration::from_secs(5))),
+        (Mode::Nearsync, Policy::Strict),
+    ] {
+        for node in 0..2 {
+            let mut world = ScenarioWorld::in_peace(options(mode, policy));
+            world.write_done(0, 0, 16 * KIB);
+            world.drain();
+            let sent = world.figures(0).resynced_bytes;
+            let (run, generation) = (world.recorded(node).identity.incarnation, world.recorded(0).identity.generation);
+            reloads(&mut world, node, GROUP);
+            is_back(&mut world, node);
+            world.until("they are in step", ScenarioWorld::in_step);
+            goes_on(&mut world);
+            assert!(node == 1 || world.recorded(node).identity.incarnation > run, "its run is another one");
+            assert_eq!(world.recorded(0).identity.generation, generation);
+            let before = if node == 0 { 0 } else { sent };
+            assert_eq!(world.figures(0).resynced_bytes, before, "what both had is known");
+            assert_eq!(world.coverage(node, CoveragePoint::GroupRemoved), 1);
+        }
+    }
+}
+
+/// A clean stop waits for what is queued, as that of a daemon does.
+#[test]
+fn what_is_queued_reaches_the_peer_before_the_group_leaves() {
+    let mut world = at_rest();
+    let ids: Vec<_> = (0..8).map(|at| world.write(0, at * 64 * KIB, 64 * KIB)).collect();
+    world.until("they are answered", |world| ids.iter().all(|id| world.reply(*id).is_some()));
+    reloads(&mut world, 0, GROUP);
+    is_back(&mut world, 0);
+    world.drain();
+    assert_eq!(world.figures(0).resynced_bytes, 0);
+}
+
+#[test]
+fn both_halves_at_once() {
+    let mut world = at_rest();
+    world.write(0, 0, 4 * KIB);
+    reloads(&mut world, 0, GROUP);
+    reloads(&mut world, 1, GROUP);
+    is_back(&mut world, 0);
+    goes_on(&mut world);
+}
+
+/// The daemon dies in the middle: with the group leaving, gone, and starting.
+#[test]
+fn a_node_that_dies_meanwhile_takes_up_all_its_groups() {
+    for after in [MILLISECOND / 10, MILLISECOND, 5 * MILLISECOND, 50 * MILLISECOND, 200 * MILLISECOND] {
+        for (node, power) in [(0, false), (0, true), (1, false), (1, true)] {
+            let mut world = at_rest();
+            world.write_done(0, 0, 4 * KIB);
+            reloads(&mut world, node, GROUP);
+            world.pass(after);
+            world.crash(node, power, 100 * MILLISECOND);
+            goes_on(&mut world);
+        }
+    }
+}
+
+#[test]
+fn a_command_for_a_group_that_is_gone_is_answered() {
+    let mut world = at_rest();
+    reloads(&mut world, 0, GROUP);
+    world.until("it is gone", |world| world.glance(0, GROUP).is_none());
+    let refusal = world.refusal(0, Command::Sync { full: false });
+    assert_eq!((refusal.code, refusal.text.as_str()), (RefusalCode::GroupStopping, "the group has left this node"));
+    world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+    goes_on(&mut world);
+}
+
+/// The node stops cleanly while a group is on its way out, or has gone.
+#[test]
+fn a_clean_stop_comes_to_its_end_beside_a_group_that_leaves() {
+    for after in [0, MILLISECOND, 10 * MILLISECOND] {
+        let mut world = at_rest();
+        reloads(&mut world, 0, GROUP);
+        world.pass(after);
+        world.stop(0);
+        world.boot(0);
+        goes_on(&mut world);
+    }
+}
+
+/// In the middle of a full sync, on both sides: the sync goes on after it, or begins anew.
+#[test]
+fn a_sync_survives_that_a_half_is_reloaded() {
+    for node in 0..2 {
+        let mut world = at_rest();
+        assert!(matches!(world.order(0, Command::Sync { full: true }), CommandResult::Done(_)));
+        world.until("it syncs", |world| world.glance(0, GROUP).is_some_and(|glance| glance.state == State::Syncing));
+        reloads(&mut world, node, GROUP);
+        is_back(&mut world, node);
+        goes_on(&mut world);
+    }
+}
+
+/// One group of several: the others are served all the time, and meet again.
+#[test]
+fn other_groups_go_on() {
+    let mut world =
+        ScenarioWorld::in_peace(SimOptions { pairs: vec![[0, 1]; 3], ..options(Mode::Async, Policy::Degrade) });
+    let other = engine::GroupId(GROUP.0 + 1);
+    let primary = world.cluster.primary(other);
+    reloads(&mut world, 0, GROUP);
+    for at in 0..20 {
+        assert!(world.cluster[primary].takes_requests(other), "its export is open");
+        let id = world.write_to(other, 0, at * 4 * KIB, 4 * KIB);
+        assert!(world.answer(id).0);
+        world.pass(10 * MILLISECOND);
+    }
+    world.pass(2 * SECOND);
+    goes_on(&mut world);
+}
