@@ -248,7 +248,9 @@ impl Group {
     // ---- timers ----------------------------------------------------------------------------------------------------
 
     pub fn timer(&mut self, cx: &mut Cx, timer: GroupTimer) {
-        if reset::comes_to_rest(self) {
+        // What the caches lost goes on record also while a reset waits for a disk.
+        let records = timer == GroupTimer::RecordAgain && !reset::is_closed(self);
+        if reset::comes_to_rest(self) && !records {
             return;
         }
         match timer {

@@ -38,6 +38,28 @@ fn a_group_whose_device_came_back_is_reset() {
     }
 }
 
+// proves: P7
+/// Another disk with content of its own was taken up by a reset. A device that was attached before would have gone on over it: the term
+/// that begins with other content was on disk only, and the daemon told the old one.
+#[test]
+fn a_reset_that_finds_other_content_begins_another_term() {
+    let mut pair = two_groups();
+    pair.kill(Side::Near);
+    let volume = pair.path("near-h");
+    fs::rename(&volume, volume.with_extension("old")).expect("taken away");
+    fs::copy(volume.with_extension("old"), &volume).expect("another disk");
+    pair.serve(Side::Near);
+    let before = status_of(&pair, Side::Near, "h");
+    assert_eq!(before["state"], "failed");
+    let said = pair.output_of(Side::Near, &["accept-device", "h", "data", "--content-is-good"]);
+    assert_eq!(said.0, 0, "{said:?}");
+    pair.done(Side::Near, &["reset", "h"]);
+    let after = status_of(&pair, Side::Near, "h");
+    let recorded = fs::read_to_string(pair.path("near/state/groups/h/term")).expect("on record");
+    assert_ne!(after["term"], before["term"]);
+    assert_eq!(after["term"], recorded.trim(), "{after}");
+}
+
 /// The verb can be repeated, for several groups and for all.
 #[test]
 fn what_has_not_failed_has_nothing_to_do() {

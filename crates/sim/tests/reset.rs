@@ -439,6 +439,58 @@ fn a_reset_that_fails_goes_on_recording_what_caches_lost() {
 }
 
 // proves: P6
+/// The peer was promoted while the group started anew, said so in a session that was over before the start was, and the export opened
+/// beside it at once.
+#[test]
+fn a_primary_is_not_opened_beside_one_that_was_heard_while_it_started() {
+    let mut world = failed_primary(Mode::Sync, Policy::Degrade);
+    world.cut([false; 2]);
+    world.pass(20 * SECOND);
+    world.promote(1, true);
+    // The start takes its time.
+    world.cluster[0].storage.trouble.superblock_ns = 20 * SECOND;
+    world.command(0, GROUP, RESET);
+    world.pass(SECOND);
+    world.cut([true; 2]);
+    world.pass(SECOND);
+    world.cut([false; 2]);
+    world.cluster[0].storage.trouble.superblock_ns = 0;
+    world.until("it has started", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+    let until = world.now() + 4 * SECOND;
+    while world.now() < until {
+        world.pass(100 * MILLISECOND);
+        assert!(!world.cluster[0].serves(GROUP), "the peer was primary when it was heard last");
+    }
+}
+
+// proves: P1
+/// A disk that hangs held the reset up, and nobody tried any more to record that a flush had failed: the daemon that was killed over it
+/// trusted its caches at the next start.
+#[test]
+fn a_reset_that_waits_for_a_disk_goes_on_recording_what_caches_lost() {
+    let mut world = unflushed();
+    let confirmed = world.images_of(1);
+    // The other volume's disk owes an answer for a while.
+    world.cluster[0].storage.trouble.flush_ns = 30 * SECOND;
+    let owed = world.flush(1);
+    world.pass(10 * MILLISECOND);
+    let near = &mut world.cluster[0].storage.trouble;
+    (near.flush_ns, near.fail_next_flush, near.state_full_until) = (0, true, ALWAYS);
+    world.flush(0);
+    world.until("it has failed", |world| node_failed(world, 0));
+    world.command(0, GROUP, RESET);
+    world.pass(3 * SECOND);
+    world.cluster[0].storage.trouble.state_full_until = 0;
+    world.pass(4 * SECOND);
+    assert!(world.glance(0, GROUP).is_some_and(|glance| !glance.running || node_failed(&world, 0)), "{owed:?} is owed");
+    assert_eq!(world.recorded(0).boot, 0, "the next start takes it for a power loss");
+    world.crash(0, false, SECOND);
+    world.until("its export is open", |world| world.cluster[0].serves(GROUP));
+    assert_eq!(world.images_of(0)[0], confirmed[0], "all that the peer had is here again");
+    goes_on(&mut world);
+}
+
+// proves: P6
 /// The peer was promoted, said so, and then the cable went: a reset does not open beside it before `start_alone` is over.
 #[test]
 fn a_primary_is_not_opened_beside_one_that_was_heard_before_the_cable_went() {

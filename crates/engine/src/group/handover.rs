@@ -17,7 +17,7 @@ use alloc::string::String;
 use core::time::Duration;
 
 use crate::context::{Cx, GroupTimer, TimerKey};
-use crate::formats::identity::Role;
+use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::FrameKind;
 use crate::group::Group;
 use crate::group::demotion::{become_secondary, save_demotion};
@@ -260,6 +260,11 @@ fn not_in_step(group: &Group) -> Option<Refusal> {
     if let Some(refusal) = open_choice(peer, common) {
         return Some(refusal);
     }
+    match peer.decision(common) {
+        Some(Decision::NeedsFullSync(why)) => return Some(Refusal::new(RefusalCode::NeedsFullSync, format!("{why}"))),
+        Some(Decision::Refuse(why)) => return Some(Refusal::new(RefusalCode::HistoriesApart, format!("{why}"))),
+        _ => {}
+    }
     let (state, why) = (peer.state(common), common.standing.why());
     let why = match state {
         State::Replicating if reads_regions(peer) => {
@@ -463,9 +468,9 @@ fn handed_over(at: u64, peer: PeerStands) -> String {
              promotion of this node could make a second primary"
         ),
         PeerStands::Failed => format!(
-            "{handed_over}. The peer's half of the group has failed, and cannot be primary: put it right there, then 'farshore reset GROUP' \
-             and 'farshore promote GROUP' there. Where that takes too long, and the peer is not primary, 'farshore promote GROUP --force' \
-             here takes the demotion back"
+            "{handed_over}. The peer's half of the group has failed, perhaps with half of its promotion on record: put it right there, then \
+             'farshore reset GROUP' there, which shows its role, and 'farshore promote GROUP' there. 'farshore promote GROUP --force' here \
+             takes the demotion back, and makes a second primary unless that reset has shown the peer to be secondary, or it never comes back"
         ),
         PeerStands::Elsewhere => format!(
             "{handed_over}. The peer is secondary too, and does not hold what was handed over: 'farshore promote GROUP --force' here takes \

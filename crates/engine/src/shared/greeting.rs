@@ -126,6 +126,7 @@ impl Greeting {
 
     /// It is acted on later.
     pub fn keep_early(&mut self, hello: GroupHello) {
+        self.served_last = hello.identity.role == Role::Primary && !hello.failed;
         self.early = Some(hello);
     }
 
