@@ -57,6 +57,7 @@ mod reset;
 mod resolve;
 mod role;
 mod role_hooks;
+mod roles_over_wan;
 mod room_in_history;
 mod service;
 mod sparse_sync;

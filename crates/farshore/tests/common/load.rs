@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use host::nbd::{Address, Ask, ClientError, NbdClient};
 use tokio::sync::watch;
@@ -165,6 +166,8 @@ struct LoadCounts {
     acknowledged: AtomicU64,
     failed: AtomicU64,
     in_flight: AtomicU64,
+    /// Of the writes answered since this was last taken, the longest: nanoseconds.
+    longest: AtomicU64,
 }
 
 impl WriterLoad {
@@ -196,6 +199,11 @@ impl WriterLoad {
 
     pub fn acknowledged(&self) -> u64 {
         self.counts.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// How long the longest of the writes took that were answered since this was last asked.
+    pub fn take_longest(&self) -> Duration {
+        Duration::from_nanos(self.counts.longest.swap(0, Ordering::Relaxed))
     }
 
     /// Requests that were answered with an error.
@@ -262,7 +270,7 @@ struct LoadWriter {
     orders: watch::Receiver<LoadOrder>,
     counts: Arc<LoadCounts>,
     durable: Arc<Mutex<Durable>>,
-    flying: Vec<(u64, RequestInFlight)>,
+    flying: Vec<(u64, Instant, RequestInFlight)>,
 }
 
 /// A request whose answer is awaited.
@@ -322,7 +330,7 @@ impl LoadWriter {
         } else {
             self.issue_write(client, cookie)
         };
-        self.flying.push((cookie, flying));
+        self.flying.push((cookie, Instant::now(), flying));
     }
 
     fn issue_write(&mut self, client: &mut NbdClient, cookie: u64) -> RequestInFlight {
@@ -338,8 +346,12 @@ impl LoadWriter {
     }
 
     fn take(&mut self, cookie: u64, is_done: bool) {
-        let at = self.flying.iter().position(|(flying, _)| *flying == cookie).expect("answers are to our own requests");
-        match self.flying.swap_remove(at).1 {
+        let at =
+            self.flying.iter().position(|(flying, ..)| *flying == cookie).expect("answers are to our own requests");
+        let (_, issued, flying) = self.flying.swap_remove(at);
+        let took = u64::try_from(issued.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.counts.longest.fetch_max(took, Ordering::Relaxed);
+        match flying {
             RequestInFlight::Write { ticket, fua } if is_done => {
                 let name = ticket.name();
                 self.recorder.acknowledge(ticket);
