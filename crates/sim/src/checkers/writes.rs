@@ -92,6 +92,8 @@ enum ContentBefore {
     Unknown,
     /// What the volume held when the present run began.
     RunsBase,
+    /// The same, or something older: the node that was chosen then had not flushed it.
+    Unflushed,
     /// Somebody else wrote it.
     Outside(Box<[u8; SECTOR]>),
 }
@@ -391,7 +393,7 @@ impl WriteOracle {
         &mut self,
         node: usize,
         group: GroupId,
-        images: &[&[u8]],
+        (images, durable): (&[&[u8]], &[&[u8]]),
         identity: &Identity,
     ) -> Result<(), OracleFailure> {
         let at = identity.position;
@@ -402,7 +404,17 @@ impl WriteOracle {
         }
         let key = (g.history(at.generation.tag), at.incarnation.0);
         g.runs.remove(&key);
-        self.primary_ready(node, group, images, DiskCaches::Anothers, identity)
+        self.primary_ready(node, group, images, DiskCaches::Anothers, identity)?;
+        // What it had written and not flushed may go with its power.
+        for (volume, sectors) in self.group(group).sectors.iter_mut().enumerate() {
+            for (index, sector) in sectors.iter_mut().enumerate() {
+                let bytes = index * SECTOR..(index + 1) * SECTOR;
+                if images[volume][bytes.clone()] != durable[volume][bytes] {
+                    sector.before = ContentBefore::Unflushed;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A secondary says it holds exactly the prefix up to `at`: is it so (P2), and is all there that sync promised (P1)?
@@ -560,7 +572,7 @@ impl GroupWrites {
     /// What a sector held before its versions, where that is known.
     fn content_before<'a>(&'a self, sector: &'a SectorVersions, volume: usize, index: usize) -> Option<&'a [u8]> {
         match &sector.before {
-            ContentBefore::Unknown => None,
+            ContentBefore::Unknown | ContentBefore::Unflushed => None,
             ContentBefore::RunsBase => {
                 let run = self.current.and_then(|(_, key)| self.runs.get(&key));
                 Some(run.expect("the present run").base_sector(volume, index))
@@ -579,7 +591,8 @@ impl GroupWrites {
                 let newest = &sector.versions[acked.unwrap_or(0)..];
                 let before = self.content_before(sector, volume, index);
                 let known = before.is_some() || !sector.versions.is_empty();
-                let before_ok = acked.is_none() && before == Some(found);
+                let may_be_older = matches!(sector.before, ContentBefore::Unflushed);
+                let before_ok = acked.is_none() && (may_be_older || before == Some(found));
                 let is_found = |fill: SectorFill| sector_bytes(fill, VolumeId(volume as u16), index as u64) == found;
                 if known && !before_ok && !newest.iter().any(|version| is_found(version.0)) {
                     let covered = if acked.is_some() { "was acknowledged" } else { "an acknowledged flush covered" };

@@ -354,4 +354,9 @@ impl SimNode {
     pub fn views(&self, group: GroupId) -> Vec<&[u8]> {
         self.storage.views(group)
     }
+
+    /// What a loss of power leaves of its volumes.
+    pub fn durable_volumes(&self, group: GroupId) -> Vec<&[u8]> {
+        self.storage.durable_volumes(group)
+    }
 }

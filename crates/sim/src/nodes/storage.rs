@@ -265,6 +265,13 @@ impl NodeStorage {
         images.map(|image| &image[..image.len().min(self.image_bytes)]).collect()
     }
 
+    /// The same as a loss of power leaves it.
+    pub fn durable_volumes(&self, group: GroupId) -> Vec<&[u8]> {
+        let volumes = Store::Volume(group, VolumeId(0))..=Store::Volume(group, VolumeId(u16::MAX));
+        let images = self.disks.range(volumes).map(|(_, disk)| disk.durable());
+        images.map(|image| &image[..image.len().min(self.image_bytes)]).collect()
+    }
+
     /// Nothing is recorded of the group any more.
     pub fn empties_records(&mut self, group: GroupId) {
         for store in records(group) {

@@ -296,8 +296,8 @@ fn fork_kept(world: &mut World, node: usize, group: GroupId) -> Result<(), Oracl
     }
     world.cluster.ledger.stands_by(group, node);
     let Some(glance) = world.glance(node, group) else { return Ok(()) };
-    let images = world.cluster[node].views(group);
-    world.checkers.writes.is_chosen(node, group, &images, &glance.identity)?;
+    let (images, durable) = (world.cluster[node].views(group), world.cluster[node].durable_volumes(group));
+    world.checkers.writes.is_chosen(node, group, (&images, &durable), &glance.identity)?;
     world.checkers.writes.tail_given_up(group);
     world.checkers.writes.set_settings(group, &world.cluster.ledger.settings(group));
     Ok(())
