@@ -48,8 +48,9 @@ pub struct Node {
     /// A socket took bytes: the link may have credit again.
     links_moved: bool,
     now: Now,
-    /// Groups that leave the node once they are at rest.
+    /// Groups that leave the node once they are at rest, and those that have left.
     removing: BTreeSet<GroupId>,
+    gone: BTreeSet<GroupId>,
     stopping: bool,
     stopped: bool,
 }
@@ -83,6 +84,7 @@ impl Node {
             links_moved: false,
             now: Now::default(),
             removing: BTreeSet::new(),
+            gone: BTreeSet::new(),
             stopping: false,
             stopped: false,
         }
@@ -279,14 +281,20 @@ impl Node {
                 self.outputs.push_back(Output::CloseLink { link, reason: reason.clone() });
                 self.link_down(link, &reason);
             }
-            // Of a group that has left, or is to come: the session ends with its coming.
-            _ if self.groups.get(&header.group).is_none_or(|g| g.peer() != peer) => {
+            // Of a group that has left, and may come again: the session ends with its coming.
+            _ if self.gone.contains(&header.group)
+                || self.links.get(&peer).is_some_and(|link| link.is_apart(header.group)) =>
+            {
                 self.coverage.hit(CoveragePoint::FrameForGroupGone);
             }
-            _ if self.links.get(&peer).is_some_and(|link| link.is_apart(header.group)) => {
-                self.coverage.hit(CoveragePoint::FrameForGroupGone);
+            _ if self.groups.get(&header.group).is_some_and(|g| g.peer() == peer) => {
+                self.in_group(header.group, |g, cx| g.frame(cx, header, payload));
             }
-            _ => self.in_group(header.group, |g, cx| g.frame(cx, header, payload)),
+            _ => {
+                let reason =
+                    format!("the peer sent a frame for group number {}, which it does not share", header.group.0);
+                self.part_with(peer, reason);
+            }
         }
     }
 

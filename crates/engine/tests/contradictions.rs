@@ -274,6 +274,10 @@ fn other_session() -> PeerFrame {
     PeerFrame(FrameHeader::new(FrameKind::Ack, SessionId(8), GROUP), FramePayload::None)
 }
 
+fn other_group() -> PeerFrame {
+    PeerFrame(FrameHeader::new(FrameKind::Ack, SESSION, GroupId(1)), FramePayload::None)
+}
+
 /// A frame of every kind that this role may send, as short as can be.
 fn frames_of(role: Role) -> impl Iterator<Item = PeerFrame> {
     (0..=u8::MAX).filter_map(FrameKind::from_byte).filter(move |kind| kind.sender() == Some(role)).map(bare)
@@ -570,6 +574,7 @@ const ROWS: &[ContradictionRow] = &[
     (in_step, |bench| control(FrameKind::GroupHello, secondary_at(bench, Incarnation(1), 2).encode()), SECOND_HELLO),
     (in_step, |_| control(FrameKind::GroupState, vec![0; 7]), CANNOT_HAVE),
     (in_step, |_| other_session(), "the peer sent a frame of session 8, which is not this one"),
+    (in_step, |_| other_group(), "the peer sent a frame for group number 1, which it does not share"),
 ];
 
 // proves: P9

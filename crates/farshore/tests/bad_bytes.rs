@@ -179,7 +179,7 @@ fn let_in(location: &str, definitions: &str, number: u64) -> TcpStream {
 fn from_a_peer_that_holds_the_secret() {
     let (mut pair, sockets) = attacked();
     let config = settings::Config::load(&pair.config()).expect("the configuration is sound");
-    let definitions: String = config.groups.iter().map(settings::ConfiguredGroup::definition).collect();
+    let (definitions, known) = (config.definitions(), config.group_id(&config.groups[0]).0);
     let mut chance = ByteRandom(2);
     for number in 1..120 {
         let mut stream = let_in(&sockets.replication, &definitions, number);
@@ -190,7 +190,7 @@ fn from_a_peer_that_holds_the_secret() {
             let header = engine::wire::FrameHeader::new(
                 engine::wire::FrameKind::GroupHello,
                 engine::SessionId(number),
-                engine::GroupId(chance.below(3) as u32),
+                engine::GroupId(known.wrapping_add(chance.below(2) as u32)),
             );
             bytes.splice(0..0, header.sealed(b"").encode());
         }

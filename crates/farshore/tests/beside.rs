@@ -28,7 +28,7 @@ use host::link::{Attempt, ClusterSecret, Ourselves, Versions};
 use host::nbd::proto::{self, NbdCommand, NbdRequest};
 use host::nbd::{Ask, NbdClient};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use settings::{Config, ConfiguredGroup};
+use settings::Config;
 
 /// What nobody may have to wait for, on a machine that does something else too.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 const RATIO_MAX: f64 = 2.0;
 const MIB: u32 = 1 << 20;
 const HOSTILE: &str = "hostile";
-/// The number of the group of the hostile peer: they go by their names.
+/// The group of the hostile peer.
 const HOSTILE_GROUP: &str = "z";
 
 fn setting(name: &str, default: u32) -> u32 {
@@ -252,9 +252,9 @@ impl Disturbance for HostilePeerLoad {
 
     async fn begin(&mut self, pair: &Pair) {
         let config = Config::load(&pair.config()).expect("a configuration");
-        let definitions: String = config.groups.iter().map(ConfiguredGroup::definition).collect();
-        let group = config.groups.iter().position(|group| group.name.as_str() == HOSTILE_GROUP).expect("it is there");
-        let (near, group) = (pair.address(Side::Near), GroupId(u32::try_from(group).expect("few")));
+        let definitions = config.definitions();
+        let group = config.group_id(config.group(HOSTILE_GROUP).expect("it is there"));
+        let near = pair.address(Side::Near);
         let mut number = self.1.get();
         self.1.set(number + (1 << 20));
         self.0 = Some(RepeatedTask::start(move || {

@@ -251,11 +251,15 @@ fn heartbeats_that_are_never_read_back_hold_little_and_end_nothing() {
 fn what_nobody_may_send_ends_the_connection_with_a_sentence() {
     let far = |session| FrameHeader { seq: Seq(u64::MAX), ..FrameHeader::new(FrameKind::Void, session, GROUP) };
     type BadMessage = Box<dyn Fn(SessionId) -> Vec<u8>>;
-    let bad_frames: [(BadMessage, &str); 3] = [
+    let bad_frames: [(BadMessage, &str); 4] = [
         (Box::new(move |s| frame(far(s), &[])), "the sequence 18446744073709551615, further than anything counts"),
         (
             Box::new(|s| frame(FrameHeader::new(FrameKind::Heartbeat, s, GROUP), &[0; 60_000])),
             "announced 60000 bytes for a Heartbeat",
+        ),
+        (
+            Box::new(|s| frame(FrameHeader::new(FrameKind::Tick, s, GroupId(77)), &[0, 0])),
+            "group number 77, which it does not share",
         ),
         (Box::new(|s| frame(FrameHeader::new(FrameKind::BitsAsk, s, GROUP), &[])), "before it said who it is"),
     ];

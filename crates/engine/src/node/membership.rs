@@ -25,6 +25,7 @@ impl Node {
             return;
         }
         self.coverage.hit(CoveragePoint::GroupAdded);
+        self.gone.remove(&id);
         let mut group = Group::new(self.config.node, config);
         if let Some((why, recorded)) = refused {
             group.refuse(why, recorded);
@@ -83,6 +84,7 @@ impl Node {
         {
             link.uses(before, now);
         }
+        self.gone.insert(id);
         self.part_with(peer, GROUPS_CHANGED.into());
         self.outputs.push_back(Output::Removed { group: id });
     }
