@@ -132,7 +132,7 @@ pub fn run(
     let mut setup = open::setup(&config, &node, (&overrides, &link_overrides), proof, opened, notices);
     let (door, visits) = control::door(setup.link.peers.iter().map(|peer| peer.name.clone()));
     setup.link.control = Some(door);
-    let peers = Rc::new(PeerDesk::new(&setup.link, &config, &node));
+    let peers = Rc::new(PeerDesk::new(&setup.link, current.clone(), node.clone()));
     end_at_a_breakdown();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("the control thread's runtime cannot be made")?;

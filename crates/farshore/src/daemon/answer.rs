@@ -666,10 +666,11 @@ impl Desk {
     /// As the data path has them now.
     async fn settings_of_groups(&self) -> Vec<(GroupId, engine::Settings)> {
         let overrides = self.overrides.lock().await;
+        let config = self.config();
         let one = |group: &ConfiguredGroup| {
-            (self.config().group_id(group), overrides.of(&group.name).effective(&group.settings).for_engine())
+            (config.group_id(group), overrides.of(&group.name).effective(&group.settings).for_engine())
         };
-        self.config().groups_of(&self.node).map(one).collect()
+        config.groups_of(&self.node).map(one).collect()
     }
 
     /// A group that can be given orders.

@@ -350,7 +350,6 @@ pub(super) fn setup(
 ) -> DriverSetup {
     let here = config.node(node).expect("the node was looked up before");
     let settings = |group: &OpenGroup| overrides.of(&group.config.name).effective(&group.config.settings).for_engine();
-    let windows: u64 = groups.iter().map(|group| group.config.layout.window_bytes).sum();
     let memory_bytes = config.memory_bytes(here);
     let mut engine_groups = Vec::new();
     let mut setups = Vec::new();
@@ -379,7 +378,8 @@ pub(super) fn setup(
         },
         // Doubled, because a buffer may be up to a half larger than what lies in it.
         front_bytes: bytes(memory_bytes.saturating_mul(2).saturating_add(FRONT_IN_FLIGHT_BYTES)),
-        arriving_bytes: bytes(windows.min(memory_bytes).saturating_mul(2).saturating_add(largest_frames)),
+        // The windows keep it lower, also those of groups that come later.
+        arriving_bytes: bytes(memory_bytes.saturating_mul(2).saturating_add(largest_frames)),
         notices,
     }
 }

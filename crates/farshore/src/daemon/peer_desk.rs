@@ -26,6 +26,7 @@ use settings::{Config, NodeName};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinSet;
 
+use super::current_config::CurrentConfig;
 use crate::api::{ApiRequest, LinkState, NodeView, PeerSays, Reply};
 use crate::events::{EventPage, cut};
 
@@ -34,7 +35,8 @@ const ROOM_UNIT_BYTES: usize = 1 << 10;
 
 /// Where this daemon asks those of its peers.
 pub(super) struct PeerDesk {
-    node: String,
+    config: CurrentConfig,
+    node: NodeName,
     dialer: ControlDialer,
     /// In the order of their names.
     peers: Vec<KnownPeer>,
@@ -43,9 +45,11 @@ pub(super) struct PeerDesk {
 struct KnownPeer {
     name: String,
     address: SocketAddr,
-    bounds: ReplyBounds,
+    bounds: RefCell<ReplyBounds>,
     /// What its answers may take together until they are read.
     room: Semaphore,
+    /// All of that room, whether it is taken or not.
+    room_units: Cell<u32>,
     /// When its daemon answered last.
     answered: Cell<Option<Instant>>,
     /// Its last words, by the group they are of. One is held while it is asked for, so that all who want to know ask once; and whoever
@@ -137,7 +141,8 @@ impl ReplyBounds {
 
 impl PeerDesk {
     /// Asks whom `link` leads to, and proves what it proves. `config` is that of `node`, which is this one.
-    pub fn new(link: &LinkSetup, config: &Config, node: &NodeName) -> PeerDesk {
+    pub fn new(link: &LinkSetup, config: CurrentConfig, node: NodeName) -> PeerDesk {
+        let now = config.get();
         let (secret, tls) = match &link.proof {
             NodeProof::Secret(bytes) => (ClusterSecret::new(bytes), None),
             // Each encrypted connection has a secret of its own; this one is nobody's.
@@ -154,10 +159,10 @@ impl PeerDesk {
             versions: Versions::OURS,
         };
         let known = |peer: &LinkPeer| {
-            KnownPeer::new(peer.name.clone(), peer.address, ReplyBounds::new(config, node, &peer.name))
+            KnownPeer::new(peer.name.clone(), peer.address, ReplyBounds::new(&now, &node, &peer.name))
         };
         let peers = link.peers.iter().map(known).collect();
-        PeerDesk { node: node.to_string(), peers, dialer: ControlDialer::new(ours, tls) }
+        PeerDesk { config, node, peers, dialer: ControlDialer::new(ours, tls) }
     }
 
     /// Asks a peer's daemon, which answers within [`PEER_LOOK_TIMEOUT`] or not at all.
@@ -183,7 +188,8 @@ impl PeerDesk {
             return Err(ControlFailure::NotReached(message));
         };
         let line = serde_json::to_vec(request).map_err(|error| ControlFailure::NotReached(error.to_string()))?;
-        let bytes_max = known.bounds.bytes_max(request);
+        known.counts(ReplyBounds::new(&self.config.get(), &self.node, peer));
+        let bytes_max = known.bounds.borrow().bytes_max(request);
         let Ok(_room) = known.room.try_acquire_many(units(bytes_max)) else {
             let why = "so many of its answers are awaited already that there is no room for this one; try again";
             return Err(ControlFailure::NotReached(why.to_owned()));
@@ -194,7 +200,7 @@ impl PeerDesk {
             let why = cut(error.to_string());
             ControlFailure::Unknown(format!("its answer is not understood: {why}; are both nodes of one version?"))
         })?;
-        let is_others = |node: &str| node == self.node || self.peers.iter().any(|other| other.name == node);
+        let is_others = |node: &str| node == self.node.as_str() || self.peers.iter().any(|other| other.name == node);
         held_against(peer, request, reply, is_others).map_err(ControlFailure::Unknown)
     }
 
@@ -218,8 +224,19 @@ impl PeerDesk {
 
 impl KnownPeer {
     fn new(name: String, address: SocketAddr, bounds: ReplyBounds) -> KnownPeer {
-        let room = Semaphore::new(units(bounds.room_bytes()) as usize);
-        KnownPeer { name, address, bounds, room, answered: Cell::new(None), words: RefCell::default() }
+        let room_units = units(bounds.room_bytes());
+        let (room, room_units) = (Semaphore::new(room_units as usize), Cell::new(room_units));
+        let bounds = RefCell::new(bounds);
+        KnownPeer { name, address, bounds, room, room_units, answered: Cell::new(None), words: RefCell::default() }
+    }
+
+    /// Groups may have come or left since it was asked last.
+    fn counts(&self, now: ReplyBounds) {
+        let more = units(now.room_bytes()).saturating_sub(self.room_units.get());
+        // Room that a group leaves behind is kept: answers that are awaited may have it.
+        self.room.add_permits(more as usize);
+        self.room_units.set(self.room_units.get() + more);
+        *self.bounds.borrow_mut() = now;
     }
 
     /// Where its word of these groups stands. Words that are too old to be shown go.
@@ -406,6 +423,22 @@ mod tests {
         assert!(peer.word_of(None).lock().await.is_none(), "it went");
     }
 
+    /// Groups that came by 'config apply' made the peer's status longer than was taken of it: it was not known any more.
+    #[test]
+    fn what_a_peer_may_answer_grows_with_the_groups() {
+        let peer = KnownPeer::new("beta".into(), SocketAddr::from(([127, 0, 0, 1], 1)), bounds(1));
+        let (before, of_all) = (peer.room.available_permits(), bounds(100).status_bytes_max(None));
+        peer.counts(bounds(100));
+        assert_eq!(peer.bounds.borrow().bytes_max(&ApiRequest::Status { group: None }), of_all);
+        let grown = peer.room.available_permits();
+        assert_eq!(grown, units(bounds(100).room_bytes()) as usize);
+        assert!(grown > before && peer.room.try_acquire_many(units(of_all)).is_ok());
+        // Groups leave, and come again: room is not made twice.
+        peer.counts(bounds(1));
+        peer.counts(bounds(100));
+        assert_eq!(peer.room.available_permits(), grown);
+    }
+
     /// Many clients here asked at once, and each answer was held as a whole.
     #[test]
     fn what_a_peer_answers_at_once_has_a_bound() {
@@ -413,7 +446,7 @@ mod tests {
         let history = units(PEER_HISTORY_BYTES_MAX);
         let first = peer.room.try_acquire_many(history).expect("room");
         assert!(peer.room.try_acquire_many(history).is_err(), "one at a time");
-        let status = units(peer.bounds.status_bytes_max(None));
+        let status = units(peer.bounds.borrow().status_bytes_max(None));
         let others = [0; 4].map(|_| peer.room.try_acquire_many(status).expect("room for what is short"));
         drop((first, others));
         assert!(peer.room.try_acquire_many(history).is_ok());
