@@ -391,9 +391,12 @@ pub struct DemoteArgs {
 pub struct PromoteArgs {
     #[command(flatten)]
     pub groups: GroupsArgs,
-    /// Promote although the peer may have acknowledged writes this node never saw
+    /// Promote although the peer may have acknowledged writes this node never saw; on a terminal it says what may be lost, and asks
     #[arg(long)]
     pub force: bool,
+    /// Do not ask
+    #[arg(long, requires = "force")]
+    pub yes: bool,
     /// Run no command of the configuration before or after it, also no fence
     #[arg(long)]
     pub skip_hooks: bool,

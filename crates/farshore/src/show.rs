@@ -321,7 +321,7 @@ fn copy_behind(peer: &PeerStatusView) -> String {
     }
 }
 
-fn promotable_words(group: &GroupView) -> String {
+pub(crate) fn promotable_words(group: &GroupView) -> String {
     match &group.promotable {
         Some(point) => {
             let time = time_words(point.time.as_deref());
