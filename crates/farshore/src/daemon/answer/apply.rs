@@ -202,7 +202,7 @@ impl ConfigDesk<'_> {
         self.0.demotions.add(&name).await;
         self.0.control.add(added).await?;
         let why = self.0.refused.why(&name);
-        Ok(why.map(|why| format!("{name}: the group is not taken up: {why}; then 'farshore reset {name}'")))
+        Ok(why.map(|why| format!("{name}: the group is not taken up: {why}")))
     }
 
     async fn takes_settings(&self, step: &ConfigStep, config: &Config) -> Result<Option<String>, Gone> {
