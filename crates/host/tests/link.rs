@@ -486,6 +486,30 @@ fn the_newer_connection_wins_and_a_late_older_one_is_turned_away() {
     });
 }
 
+/// A connection was under way while this node took up a changed file: it came up with the groups of before, which did not meet, until the
+/// next connection.
+#[test]
+fn a_connection_under_way_does_not_come_up_by_definitions_of_before() {
+    run(async {
+        let west = LinkNode::west(|_| {});
+        let attempt = Attempt { run: 1, number: 1 };
+        let (mut handshake, hello) = Handshake::dial(Rc::new(ours("east", "west")), "west", [3; 32], attempt);
+        let mut stream = TcpStream::connect(west.address()).await.unwrap();
+        stream.write_all(&hello).await.unwrap();
+        let mut prefix = [0; PREFIX_BYTES];
+        stream.read_exact(&mut prefix).await.unwrap();
+        let mut body = vec![0; handshake.body_bytes(&prefix).unwrap()];
+        stream.read_exact(&mut body).await.unwrap();
+        west.links.set_definitions("group b".into());
+        stream.write_all(&handshake.receive(&prefix, &body).send).await.unwrap();
+        west.seen.refused_with("definitions of groups changed").await;
+        assert!(west.seen.up.borrow().is_empty());
+        let east = LinkNode::east(west.address(), |config| config.ours.definitions = "group b".into());
+        east.is_up(1).await;
+        assert!(east.seen.differ.borrow().is_empty());
+    });
+}
+
 /// Each may take minutes and tell a MiB. A node dials one at a time; one that lies held as many as it liked.
 #[test]
 fn peers_that_report_other_definitions_are_few_at_a_time() {

@@ -278,6 +278,11 @@ impl Handshake {
         matches!(self.stage, HandshakeStage::Comparing { .. })
     }
 
+    /// This node's definitions of groups, as they are compared.
+    pub(crate) fn definitions(&self) -> &str {
+        &self.ours.definitions
+    }
+
     fn expected(&self) -> MessageKind {
         match self.stage {
             HandshakeStage::Greeted { .. } => MessageKind::Challenge,

@@ -25,6 +25,8 @@ pub(super) enum LinkFailure {
     PushedOut(usize),
     TooMany,
     Comparing,
+    /// What this node defines is something else by now.
+    Redefined,
     Address(String),
 }
 
@@ -52,6 +54,9 @@ impl fmt::Display for LinkFailure {
                     f,
                     "more than {HANDSHAKES_PER_S} connections a second come from its network, or too many from others, so it was turned away"
                 )
+            }
+            LinkFailure::Redefined => {
+                write!(f, "this node's definitions of groups changed while the two compared them; they connect again")
             }
             LinkFailure::Comparing => {
                 write!(

@@ -313,6 +313,9 @@ impl LinkHub {
             }
         };
         let peer = end.map_err(LinkFailure::Auth)?;
+        if peer.kind == ConnectionKind::Frames && handshake.definitions() != self.ours().definitions {
+            return Err(LinkFailure::Redefined);
+        }
         let certified = certified(line);
         assert!(certified.is_none_or(|name| name == peer.peer), "a name was held against its certificate before");
         Ok(peer)
