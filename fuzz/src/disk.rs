@@ -207,9 +207,7 @@ pub fn bitmap_cell(bytes: &[u8]) {
         let mut map = Bitmap::new(size);
         map.set_cell(0, &read.words);
         assert!(map.dirty_bytes() <= size);
-        for (at, word) in read.words.iter().enumerate() {
-            map.join_word(at as u64, *word);
-        }
+        map.join_cell(0, &read.words);
         assert!(map.dirty_bytes() <= size && map.next_set(100).is_none());
     }
     let _ = BitmapCell::decode(bytes);
@@ -223,7 +221,7 @@ pub fn bitmap_cell_seeds() -> Vec<Seed> {
     let encode = |cell: u64, words: &[u64]| {
         BitmapCell::encode(VolumeId(1), 1 << 40, cell * REGIONS_PER_CELL, confirmed(), words)
     };
-    vec![("first", encode(0, map.cell(0))), ("second_full", encode(1, &[u64::MAX; 8]))]
+    vec![("first", encode(0, &map.cell(0))), ("second_full", encode(1, &[u64::MAX; 8]))]
 }
 
 /// Rule: a believed cell names no more extents than it has slots, and they come back when they are written again.

@@ -115,6 +115,7 @@ pub fn control_payload_seeds() -> Vec<Seed> {
         to: Incarnation(4),
         nothing_dirty: false,
         dirty_bytes: 1 << 30,
+        dirty_units: 1 << 16,
         left_out_bytes: 1 << 20,
         snapshot: 0,
         attempt: 2,

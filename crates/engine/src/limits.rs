@@ -6,9 +6,9 @@ pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
 
-/// One bit of the dirty bitmap. 32 KiB: what AVS used; 1 TiB costs 4 MiB of bits, and a random 4 KiB write costs at most
-/// eight times its size in a resync.
-pub const REGION_BYTES: u64 = 32 * KIB;
+/// One bit of the dirty bitmap in memory. 4 KiB: what file systems and databases write at least, so a resync sends what was written
+/// and hardly more. A TiB costs 34 MiB of bits for each set of them if it is mixed everywhere, and 0.6 MiB where none or all are set.
+pub const REGION_BYTES: u64 = 4 * KIB;
 
 /// Smallest block any export may use, and the unit of every length on disk and wire.
 pub const SECTOR_BYTES: u64 = 512;
@@ -56,7 +56,7 @@ pub const CONTROL_BYTES_MAX: u64 = 64 * KIB;
 /// Volumes in one group: one flush point for each fits the superblock.
 pub const VOLUMES_MAX: usize = 256;
 
-/// Largest volume: 16 PiB keeps region numbers below 2^39 and the bitmap below 64 GiB.
+/// Largest volume: 16 PiB keeps region numbers below 2^42, and a set of them below 564 GiB if it is mixed everywhere.
 pub const VOLUME_BYTES_MAX: u64 = 1 << 54;
 
 /// What a peer may count up to: numbers of writes, runs, generations, bytes. At 10^9 a second none comes there in 146 years, and
@@ -110,8 +110,8 @@ pub const SYNC_PERMIT_LIMIT: Duration = Duration::from_secs(600);
 pub const SYNC_STALLED_AFTER: Duration = Duration::from_secs(60);
 
 /// Pieces of a snapshot that were sent and are not confirmed as applied, of which is remembered what they are of: 40 bytes each, however
-/// much a peer lets itself be sent. Pieces of one region fill a window of 2 GiB with so many; of zeroes, which cost a frame without a
-/// payload, 16 MiB. What is not remembered is sent again.
+/// much a peer lets itself be sent. Pieces of one region fill a window of 272 MiB with so many, four times the default; of zeroes, which
+/// cost a frame without a payload, 16 MiB. What is not remembered is sent again.
 pub const SHIPPED_PIECES_MAX: usize = 65_536;
 
 /// Bytes the secondary lets a primary send ahead of what it has applied. 64 MiB fill 1 Gbit/s at 200 ms twice over.
@@ -152,13 +152,16 @@ pub const EXTENTS_MAX: u32 = 65_536;
 /// A primary's stored bits that are clear in memory are cleared on disk this much later, so many cells at a time: it costs nothing to
 /// wait, and a busy group clears the same cell again and again.
 pub const TIDY_BITS_AFTER: Duration = Duration::from_secs(5);
-pub const TIDY_CELLS: usize = 64;
+pub const TIDY_CELLS: usize = 512;
 
 /// The undo store: room for what a resync overwrites. The file is sparse and grows as it is reserved.
 pub const HISTORY_BYTES_DEFAULT: u64 = 16 * GIB;
 pub const HISTORY_BYTES_MIN: u64 = 64 * MIB;
 pub const HISTORY_BYTES_MAX: u64 = 1 << 50;
 
+/// What a sync overwrites is saved in regions, each at worst in a batch of its own with an index as large. Where that may take more room
+/// than the whole image in such units with their indexes, 9/8 of it, units are saved whole.
+pub const SAVE_UNIT_BYTES: u64 = 32 * KIB;
 /// One range on its way into the undo store, and how many there may be: a large trim is saved in pieces.
 pub const SAVE_PIECE_BYTES_MAX: u64 = 256 * KIB;
 pub const SAVE_PIECES_MAX: usize = 256;
@@ -354,6 +357,8 @@ const _: () = assert!(SYNC_STALLED_AFTER.as_secs() > UNSENT_BYTES_UNMEASURED / 1
 const _: () = assert!(PART_BYTES_MAX.is_multiple_of(REGION_BYTES));
 const _: () = assert!(UNSENT_BYTES_AWAITED_MIN >= 2 * PART_BYTES_MIN && UNSENT_BYTES_AWAITED_MIN <= UNSENT_BYTES_MIN);
 const _: () = assert!(PROBE_BYTES.is_multiple_of(REGION_BYTES));
+const _: () = assert!(EXTENT_BYTES.is_multiple_of(64 * REGION_BYTES));
+const _: () = assert!(SAVE_UNIT_BYTES.is_multiple_of(REGION_BYTES) && REGION_BYTES.is_multiple_of(META_BLOCK_BYTES));
 const _: () = assert!(BATCH_BYTES_MAX >= PART_BYTES_MAX);
 const _: () = assert!(SAVE_PIECE_BYTES_MAX.is_multiple_of(META_BLOCK_BYTES) && SAVE_HELD_BYTES_MAX >= BATCH_BYTES_MAX);
 const _: () = assert!(JOURNAL_BYTES_MIN > 2 * (BATCH_BYTES_MAX + META_BLOCK_BYTES) - MIB);

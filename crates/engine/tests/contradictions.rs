@@ -403,6 +403,7 @@ fn begin() -> SyncBegin {
         to: Incarnation(1),
         nothing_dirty: false,
         dirty_bytes: 0,
+        dirty_units: 0,
         left_out_bytes: 0,
         snapshot: 0,
         attempt: 1,

@@ -45,12 +45,12 @@ fn the_files_of_a_real_pair_are_explained() {
     let (code, said, json) = inspect(&near);
     assert_eq!(code, 0, "{said}");
     for part in
-        ["role               primary", "clean: the bitmap", "volume log", "3 of 64 regions dirty", "mode = logging"]
+        ["role               primary", "clean: the bitmap", "volume log", "24 of 512 regions dirty", "mode = logging"]
     {
         assert!(said.contains(part), "no {part:?} in: {said}");
     }
     let facts = |json: &Value, at: usize| json["files"][at]["facts"].clone();
-    assert_eq!(facts(&json, 1)["maps"][1]["first_ranges"], serde_json::json!([[2, 4]]), "{said}");
+    assert_eq!(facts(&json, 1)["maps"][1]["first_ranges"], serde_json::json!([[16, 39]]), "{said}");
     assert_eq!(facts(&json, 3)["volumes"][0]["size_bytes"], 2 << 20);
 
     let (code, said, _) = inspect(&files(&pair, Side::Far));

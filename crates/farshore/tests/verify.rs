@@ -20,16 +20,16 @@ fn what_rotted_on_the_copy_is_named_and_repaired() {
     rot(&pair.device(Side::Far, "data"), 100_000);
     // Typed at the copy it is carried to the primary.
     let (code, said) = pair.output_of(Side::Far, &["verify", GROUP, "--wait"]);
-    assert!(code == 1 && said.contains("32 KiB differ (data at byte 98304)"), "{said}");
+    assert!(code == 1 && said.contains("4 KiB differ (data at byte 98304)"), "{said}");
     for node in Side::BOTH {
         pair.until("both nodes know it", |pair| pair.status(node)["differs"] == true);
     }
     let found = pair.status(Side::Near)["verified"].clone();
-    assert_eq!((&found["differing_bytes"], &found["repaired_bytes"]), (&json!(32768), &json!(0)), "{found}");
+    assert_eq!((&found["differing_bytes"], &found["repaired_bytes"]), (&json!(4096), &json!(0)), "{found}");
     let (code, said) = pair.output_of(Side::Near, &["events", GROUP, "--local"]);
     assert!(code < 2 && said.contains("verify-differs"), "{said}");
     let (code, said) = pair.output_of(Side::Near, &["verify", GROUP, "--repair", "--wait"]);
-    assert!(code == 0 && said.contains("32 KiB repaired"), "{said}");
+    assert!(code == 0 && said.contains("4 KiB repaired"), "{said}");
     for node in Side::BOTH {
         pair.until("it is repaired", |pair| pair.status(node)["differs"] == false);
     }

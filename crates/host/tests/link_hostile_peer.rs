@@ -214,6 +214,7 @@ fn a_peer_that_asks_and_never_reads_is_parted_with_before_much_waits_for_it() {
             to: Incarnation(99),
             nothing_dirty: false,
             dirty_bytes: 0,
+            dirty_units: 0,
             left_out_bytes: 0,
             snapshot: 0,
             attempt: 1,

@@ -29,7 +29,7 @@ pub const PART_BYTES: u64 = 1 << 20;
 pub const ITEM_OVERHEAD_BYTES: u64 = 256;
 pub const ITEM_BLOCK_BYTES: u64 = 4096;
 /// A bit of the dirty bitmap.
-pub const REGION_BYTES: u64 = 32 * 1024;
+pub const REGION_BYTES: u64 = 4 * 1024;
 /// The queue when nothing is said.
 pub const QUEUE_BYTES_DEFAULT: u64 = 64 << 20;
 pub const QUEUE_ITEMS_DEFAULT: u64 = 4_194_304;

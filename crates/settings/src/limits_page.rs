@@ -88,14 +88,15 @@ impl Shown for Duration {
 
 /// Of configurations.
 fn configuration() -> Vec<Limit> {
-    let bitmap_bytes = data::VOLUME_BYTES_MAX / data::REGION_BYTES / 8;
+    let bits = data::VOLUME_BYTES_MAX / data::REGION_BYTES / 8;
     limits! {
         ours::GROUPS_MAX => "groups of a configuration", "";
         ours::NODES_MAX => "nodes of a configuration", "a group has two of them";
         ours::VOLUMES_MAX => "volumes of a group", "";
         data::VOLUME_BYTES_MAX => "a volume",
-            format!("its dirty bitmap then takes {} of memory", bitmap_bytes.shown("bytes"));
+            format!("a map of its regions takes {} of memory and a fourteenth more if all parts of it are mixed; there are up to eight maps", bits.shown("bytes"));
         data::REGION_BYTES => "a region", "one bit of the dirty bitmap";
+        data::SAVE_UNIT_BYTES => "a unit in which a sync saves long runs that it overwrites", "";
         data::EXTENT_BYTES => "an extent of the activity log", "";
         data::SECTOR_BYTES => "the smallest block of an export", "each length and offset is a multiple";
         data::META_BLOCK_BYTES => "a block of Farshore's own files", "";

@@ -12,6 +12,7 @@ mod demoted_unverified;
 mod documented;
 mod failed_flush;
 mod failed_group;
+mod fine_regions;
 mod first_meeting;
 mod first_sync_interrupted;
 mod forks;

@@ -149,8 +149,8 @@ fn a_wrong_declaration_is_found_by_a_verify() {
     world.command(0, GROUP, Command::Verify(VerifyOrder { repair: true, ..FULL }));
     world.pass_unchecked(10 * SECOND);
     let verified = world.figures(0).verified.expect("over");
-    assert_eq!(verified.totals.differing_bytes, 32 * KIB);
-    assert_eq!((verified.named[0].volume, verified.named[0].offset), (VolumeId(1), 64 * KIB));
+    assert_eq!(verified.totals.differing_bytes, 4 * KIB);
+    assert_eq!((verified.named[0].volume, verified.named[0].offset), (VolumeId(1), 68 * KIB));
     assert_eq!(verified.totals.left_bytes(), 0);
     assert!(!world.figures(0).doubts.any());
     world.drain();
@@ -261,7 +261,7 @@ fn a_verify_of_the_copy_before_says_nothing_of_one_that_was_declared_equal() {
     }
     assert!(world.figures(0).verify.is_none(), "it is over");
     let verified = world.figures(0).verified.expect("over");
-    assert_eq!((verified.totals.compared_bytes, verified.totals.differing_bytes), (2 * MIB, 32 * KIB));
+    assert_eq!((verified.totals.compared_bytes, verified.totals.differing_bytes), (2 * MIB, 4 * KIB));
     assert!(world.figures(0).doubts.differs);
 }
 

@@ -19,7 +19,7 @@ fn after_an_outage(options: SimOptions) -> ScenarioWorld {
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
     for volume in 0..2 {
         for region in 0..32 {
-            world.write_done(volume, region * 32 * KIB, 4 * KIB);
+            world.write_done(volume, region * 32 * KIB, 32 * KIB);
         }
     }
     world
@@ -148,7 +148,7 @@ fn a_secondary_promoted_in_mid_snapshot_is_the_image_of_the_snapshot_before() {
     sync(&mut world);
     let load_until_second_snapshot = |world: &mut ScenarioWorld| {
         for n in 0..400u64 {
-            world.write_done((n % 2) as u16, (n * 7) % 32 * 32 * KIB, 4 * KIB);
+            world.write_done((n % 2) as u16, (n * 7) % 32 * 32 * KIB, 32 * KIB);
             world.pass(20 * MILLISECOND);
             if world.coverage(0, CoveragePoint::SnapshotEnded) > 0 && shipping(world) {
                 return;

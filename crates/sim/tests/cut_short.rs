@@ -29,8 +29,8 @@ fn in_mid_snapshot(bytes_per_s: u64, percent: u64) -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(slow(bytes_per_s));
     assert!(matches!(world.order(NEAR, Command::Logging), CommandResult::Done(_)));
     for region in 0..32 {
-        world.write_done(0, region * 32 * KIB, 4 * KIB);
-        world.write_done(1, region * 32 * KIB, 4 * KIB);
+        world.write_done(0, region * 32 * KIB, 32 * KIB);
+        world.write_done(1, region * 32 * KIB, 32 * KIB);
     }
     sync(&mut world, false);
     world.until("so much has left", |world| {
@@ -44,9 +44,9 @@ fn in_mid_snapshot(bytes_per_s: u64, percent: u64) -> ScenarioWorld {
 /// Nothing is zero on the node that serves, and the peer is away or was never synced.
 fn fill(world: &mut ScenarioWorld) {
     world.until("it serves", |world| world.serves(GROUP));
-    for region in 0..32 {
-        world.write_done(0, region * REGION_BYTES, REGION_BYTES);
-        world.write_done(1, region * REGION_BYTES, REGION_BYTES);
+    for piece in 0..32 {
+        world.write_done(0, piece * 32 * KIB, 32 * KIB);
+        world.write_done(1, piece * 32 * KIB, 32 * KIB);
     }
 }
 

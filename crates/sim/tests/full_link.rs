@@ -39,8 +39,9 @@ struct SyncBesideWriters {
 fn sync_beside(load: u64, queue_bytes: u64) -> SyncBesideWriters {
     let mut world = ScenarioWorld::in_peace(slow_and_far(queue_bytes));
     assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_)));
-    for n in 0..16 {
-        world.write(0, n * 32 * KIB, 4 * KIB);
+    // More than goes in the stream at once: a snapshot comes first.
+    for n in 0..32 {
+        world.write(0, n * 32 * KIB, 32 * KIB);
     }
     world.pass(SECOND);
     world.command(0, GROUP, Command::Sync { full: false });

@@ -68,6 +68,7 @@ fn began(seq: u64) -> SyncBegin {
         to: Incarnation(1),
         nothing_dirty: false,
         dirty_bytes: 0,
+        dirty_units: 0,
         left_out_bytes: 0,
         snapshot: 0,
         attempt: 1,
@@ -132,7 +133,7 @@ fn more_ranges_at_once_than_may_be_end_the_session() {
 
 #[test]
 fn dirty_regions_asked_for_a_thousand_times_are_sent_as_the_link_takes_them() {
-    // 1 TiB: 4 MiB of bits, 128 frames of 32 KiB for each time.
+    // 1 TiB: 32 MiB of bits, 1024 frames of 32 KiB for each time.
     let volume_bytes = 1 << 40;
     let (mut machine, now) = (BareMachine::new(0, Role::Secondary, shape(volume_bytes)), at(SECOND));
     machine.start(now);

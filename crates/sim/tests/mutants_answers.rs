@@ -61,6 +61,7 @@ fn begun(memory_bytes: u64) -> BareMachine {
         to: Incarnation(1),
         nothing_dirty: false,
         dirty_bytes: 0,
+        dirty_units: 0,
         left_out_bytes: 0,
         snapshot: 0,
         attempt: 1,
@@ -111,13 +112,13 @@ fn where_memory_is_short_one_range_is_read_after_the_other() {
 /// All frames of dirty regions said that they were of the first 8 GiB: what differs behind them was never sent.
 #[test]
 fn dirty_regions_are_reported_with_their_position() {
-    // 64 GiB: eight frames. A demoted primary that never met a peer holds all of its regions for different.
+    // 64 GiB: 64 frames. A demoted primary that never met a peer holds all of its regions for different.
     let mut machine = greeted(64 << 30, Role::Primary);
     machine.sent.clear();
     assert!(machine.receive(at(), FrameHeader { seq: Seq(1), ..header(FrameKind::BitsAsk) }, Vec::new()));
     let bits = machine.sent.iter().filter(|(header, _)| header.kind == FrameKind::Bits);
-    let offsets: Vec<u64> = bits.map(|(header, _)| header.offset).take(8).collect();
-    assert_eq!(offsets, (0..8).map(|n| n * (8 << 30) / limits::REGION_BYTES).collect::<Vec<u64>>());
+    let offsets: Vec<u64> = bits.map(|(header, _)| header.offset).take(12).collect();
+    assert_eq!(offsets, (0..12).map(|n| n * (1 << 30) / limits::REGION_BYTES).collect::<Vec<u64>>());
 }
 
 /// A primary lost its power before it had flushed anything. It was told that nobody knows what it lost, and stayed closed for its operator.

@@ -617,7 +617,7 @@ fn a_full_sync_that_never_began_spares_no_question() {
     }
     world.command(NEAR, GROUP, Command::Logging);
     for n in 0..14 {
-        world.write_done(n % 2, u64::from(n) * 60 * KIB, 36 * KIB);
+        world.write_done(n % 2, u64::from(n) * 60 * KIB, 60 * KIB);
     }
     begin_sync(&mut world);
     world.until("a part is overwritten", |world| used(world) > 200 * KIB);

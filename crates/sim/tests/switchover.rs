@@ -361,8 +361,8 @@ fn a_repair_that_falls_due_is_waited_for() {
         let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
         world.write_done(0, 0, 16 * KIB);
         world.cluster[0].storage.trouble.write_errors_until = world.now() + 50 * MILLISECOND;
-        for n in 0..12 {
-            world.write(0, n * 32 * KIB, 16 * KIB);
+        for n in 0..60 {
+            world.write(0, n % 12 * 32 * KIB, 16 * KIB);
         }
         let id = world.command(0, GROUP, within(1, limit_ms));
         world.until("answered", |world| result(world, id).is_some());

@@ -206,7 +206,7 @@ fn fenced_behind_a_refused_promotion(after: u64) -> u64 {
 #[test]
 fn a_mixture_does_not_become_an_image_by_the_journal_of_before() {
     let mut world = ScenarioWorld::in_peace(SimOptions {
-        history_bytes: 55 * 4096,
+        history_bytes: 58 * 4096,
         queue_bytes: 4 * MIB,
         window_bytes: MIB,
         journal_bytes: 4 * MIB,
@@ -231,7 +231,12 @@ fn a_mixture_does_not_become_an_image_by_the_journal_of_before() {
     let before = world.images_of(1);
     let snapshots = world.coverage(0, CoveragePoint::SnapshotBegan);
     world.command(0, GROUP, Command::Sync { full: false });
+    while world.figures(1).rollback_point.is_none() {
+        world.pass(20_000);
+    }
+    // There is room for the index of the first, and not for what all the others overwrite.
     world.write(0, 31 * 32 * KIB, 4 * KIB);
+    (0..8).for_each(|n| _ = world.write(1, n * 32 * KIB, 4 * KIB));
     world.pass(5 * SECOND);
     assert_eq!(
         world.coverage(0, CoveragePoint::SnapshotBegan),

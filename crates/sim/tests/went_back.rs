@@ -33,7 +33,7 @@ fn goes_back_and_dies(world: &mut ScenarioWorld, far: usize) {
 
 fn writes(world: &mut ScenarioWorld, count: u64) {
     for n in 0..count {
-        world.write_done((n % 2) as u16, n * 60 * KIB, 36 * KIB);
+        world.write_done((n % 2) as u16, n * 60 * KIB, 60 * KIB);
     }
 }
 

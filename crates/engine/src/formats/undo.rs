@@ -15,7 +15,7 @@ use core::ops::Range;
 
 use crate::formats::codec::{FieldDecoder, IndexBlock};
 use crate::ids::{Incarnation, VolumeId};
-use crate::limits::{META_BLOCK_BYTES, REGION_BYTES, SECTOR_BYTES, ZERO_PART_BYTES_MAX};
+use crate::limits::{META_BLOCK_BYTES, REGION_BYTES, SAVE_UNIT_BYTES, SECTOR_BYTES, ZERO_PART_BYTES_MAX};
 
 /// Format versions: 1, the first.
 pub const VERSION: u16 = 1;
@@ -199,11 +199,34 @@ impl ToSave {
     fn reserved_bytes(&self) -> u64 {
         if self.reserved { u64::from(self.length).next_multiple_of(BLOCK_BYTES) } else { 0 }
     }
+
+    /// Units of so many bytes that are saved with it from end to end: for each of them room for an index was reserved.
+    fn reserved_units(&self, unit_bytes: u64) -> u64 {
+        let end = self.offset + u64::from(self.length);
+        let whole = (end / unit_bytes).saturating_sub(self.offset.div_ceil(unit_bytes));
+        if self.reserved { whole } else { 0 }
+    }
 }
 
-/// Space that is sure to suffice for saving this much in regions: each at worst in a batch of its own.
+/// Space that is sure to suffice for saving this much in pieces of that size: each at worst in a batch of its own.
+fn space_for(bytes: u64, piece_bytes: u64) -> u64 {
+    bytes.saturating_add(bytes.div_ceil(piece_bytes).saturating_mul(INDEX_BYTES as u64))
+}
+
+/// Space that is sure to suffice for saving this much in regions.
 pub(crate) fn space_for_regions(bytes: u64) -> u64 {
-    bytes.saturating_add(bytes.div_ceil(REGION_BYTES).saturating_mul(INDEX_BYTES as u64))
+    space_for(bytes, REGION_BYTES)
+}
+
+/// The same in units of [`SAVE_UNIT_BYTES`], which are saved as a whole whatever of them is overwritten.
+pub(crate) fn space_for_units(bytes: u64) -> u64 {
+    space_for(bytes, SAVE_UNIT_BYTES)
+}
+
+/// What a sync of so many dirty bytes of an image of that size reserves at most, in bytes: room for its regions, or for the whole image in
+/// units where that is less.
+pub fn space_for_sync(dirty_bytes: u64, image_bytes: u64) -> u64 {
+    space_for_regions(dirty_bytes).min(space_for_units(image_bytes))
 }
 
 /// The store of one group: marks, the ring of their batches, and what is reserved in it.
@@ -223,6 +246,8 @@ pub(crate) struct UndoStore {
     reserved_bytes: u64,
     /// It is for all that the sync overwrites.
     reserved_for_all: bool,
+    /// What a sync overwrites is saved in whole units of so many bytes, as far as this run of the node knows.
+    unit_bytes: Option<u64>,
 }
 
 impl UndoStore {
@@ -246,6 +271,7 @@ impl UndoStore {
             durable: 0,
             reserved_bytes: 0,
             reserved_for_all: false,
+            unit_bytes: None,
         }
     }
 
@@ -305,6 +331,38 @@ impl UndoStore {
         self.reserved_for_all = for_all;
     }
 
+    /// What a sync overwrites is saved in units of so many bytes: in such as there is room reserved for.
+    pub fn save_in_units(&mut self, unit_bytes: u64) {
+        self.unit_bytes = Some(unit_bytes);
+    }
+
+    pub fn unit_bytes(&self) -> u64 {
+        self.unit_bytes.unwrap_or(BLOCK_BYTES)
+    }
+
+    /// What is reserved is for units of another size.
+    pub fn is_for_other_units(&self, unit_bytes: u64) -> bool {
+        self.reserved_bytes > 0 && self.unit_bytes.is_some_and(|known| known != unit_bytes)
+    }
+
+    /// Bytes of the units of [`SAVE_UNIT_BYTES`] that are saved whole since the oldest mark.
+    pub fn saved_units_bytes(&self) -> u64 {
+        let (mut bytes, mut run) = (0, (VolumeId(0), 0..0));
+        let whole = |run: &Range<u64>| {
+            let (first, end) = (run.start.div_ceil(SAVE_UNIT_BYTES), run.end / SAVE_UNIT_BYTES);
+            end.saturating_sub(first) * SAVE_UNIT_BYTES
+        };
+        for saved in self.all_saved() {
+            if (saved.volume, saved.offset) == (run.0, run.1.end) {
+                run.1.end = saved.range().end;
+            } else {
+                bytes += whole(&run.1);
+                run = (saved.volume, saved.range());
+            }
+        }
+        bytes + whole(&run.1)
+    }
+
     /// What is reserved is not there: nothing may be overwritten.
     pub fn is_short(&self) -> bool {
         self.reserved_bytes > self.free_bytes()
@@ -326,10 +384,14 @@ impl UndoStore {
         let payload: u64 = ranges.iter().map(ToSave::payload_bytes).sum();
         let bytes = INDEX_BYTES as u64 + payload;
         let drawing = ranges.iter().filter(|r| r.crc.is_some() || self.reserved_for_all);
-        let mut drawn: u64 = drawing.map(ToSave::reserved_bytes).sum();
-        if ranges.iter().any(|r| r.reserved) {
-            drawn += INDEX_BYTES as u64;
-        }
+        // After a start it is not known for what units it was reserved: for large ones less is given back.
+        let unit_bytes = self.unit_bytes.unwrap_or(SAVE_UNIT_BYTES);
+        let (content, units) = drawing.fold((0, 0), |(content, units), range| {
+            (content + range.reserved_bytes(), units + range.reserved_units(unit_bytes))
+        });
+        // Units that are saved in one batch share its index: what was reserved for the others' is free.
+        let indexes = u64::from(ranges.iter().any(|r| r.reserved)).max(units);
+        let drawn = content + indexes * INDEX_BYTES as u64;
         let still_reserved = self.reserved_bytes.saturating_sub(drawn);
         let offset = self.offset_for(bytes)?;
         if self.is_short() || self.free_bytes() < bytes + still_reserved {
@@ -600,7 +662,7 @@ mod tests {
     fn what_is_reserved_is_there_for_the_sync_alone() {
         let mut store = UndoStore::new(200 * KIB);
         store.begin_mark(1);
-        store.reserve(space_for_regions(128 * KIB));
+        store.reserve(space_for_units(128 * KIB));
         assert!(!store.is_short());
         assert_eq!(store.reserved_bytes(), 144 * KIB);
         assert!(save(&mut store, &[data(0, 32 * KIB)]).is_some(), "36 of the free 56 KiB");
@@ -618,13 +680,57 @@ mod tests {
     }
 
     // proves: rule 9
+    #[test]
+    fn regions_are_reserved_for_or_the_whole_image_where_that_is_less() {
+        assert_eq!(space_for_sync(128 * KIB, 1024 * KIB), 256 * KIB);
+        assert_eq!(space_for_sync(1024 * KIB, 1024 * KIB), 1152 * KIB);
+        assert_eq!(space_for_sync(u64::MAX, u64::MAX), u64::MAX);
+    }
+
+    // proves: rule 9
+    /// What was reserved for indexes that no batch needed was kept from live writes until the sync had ended.
+    #[test]
+    fn what_was_reserved_for_indexes_is_free_once_their_content_is_saved() {
+        let left_of = |unit_bytes: u64, reserved: u64, lengths: &[u64]| {
+            let mut store = UndoStore::new(4096 * KIB);
+            store.begin_mark(1);
+            store.reserve(reserved * KIB);
+            store.save_in_units(unit_bytes);
+            let mut offset = 0;
+            let range = |length: &u64| {
+                let range = ToSave { reserved: true, ..data(offset, length * KIB) };
+                offset += length * KIB;
+                range
+            };
+            let ranges: Vec<ToSave> = lengths.iter().map(range).collect();
+            assert!(save(&mut store, &ranges).is_some());
+            store.reserved_bytes() / KIB
+        };
+        assert_eq!(left_of(BLOCK_BYTES, 256, &[64, 32]), 64, "8 KiB for each of 24 regions");
+        assert_eq!(left_of(SAVE_UNIT_BYTES, 144, &[64, 32]), 36, "36 KiB for each of three units");
+        assert_eq!(left_of(SAVE_UNIT_BYTES, 144, &[20]), 120, "the rest of a unit may need an index of its own");
+    }
+
+    #[test]
+    fn units_count_once_all_of_them_is_saved() {
+        let mut store = UndoStore::new(4096 * KIB);
+        store.begin_mark(1);
+        let mut units = |offset: u64, length: u64| {
+            save(&mut store, &[data(offset * KIB, length * KIB)]).expect("there is room");
+            store.saved_units_bytes() / KIB
+        };
+        assert_eq!((units(4, 28), units(36, 28), units(32, 4)), (0, 0, 32));
+        assert_eq!((units(0, 4), units(128, 100)), (64, 160));
+    }
+
+    // proves: rule 9
     /// A copy that was blank kept the room of a whole one from live writes until the sync had ended.
     #[test]
     fn what_was_reserved_for_zeroes_is_free_for_others_once_they_are_saved() {
         let after_zeroes = |for_all: bool| {
             let mut store = UndoStore::new(200 * KIB);
             store.begin_mark(1);
-            store.reserve(space_for_regions(128 * KIB));
+            store.reserve(space_for_units(128 * KIB));
             store.reserve_for_all(for_all);
             for region in 0..3 {
                 let zeroes = ToSave { crc: None, reserved: true, ..data((10 + region) * 32 * KIB, 32 * KIB) };

@@ -666,6 +666,8 @@ pub struct SyncBegin {
     pub nothing_dirty: bool,
     /// What is sure to be sent of the dirty regions: the secondary reserves room for what it overwrites.
     pub dirty_bytes: u64,
+    /// Units of [`crate::limits::SAVE_UNIT_BYTES`] with something of that: saved as a whole each takes room for itself and an index.
+    pub dirty_units: u64,
     /// What is dirty and not sent, as the secondary applied it in a snapshot that was cut short. By that the secondary knows how much of
     /// what it has saved is of this sync.
     pub left_out_bytes: u64,
@@ -684,6 +686,7 @@ impl SyncBegin {
         w.u64(self.to.0);
         w.u8(u8::from(self.nothing_dirty));
         w.u64(self.dirty_bytes);
+        w.u64(self.dirty_units);
         w.u64(self.left_out_bytes);
         w.u64(self.snapshot);
         w.u64(self.attempt);
@@ -693,9 +696,10 @@ impl SyncBegin {
     pub fn decode(bytes: &[u8]) -> Option<SyncBegin> {
         let mut r = FieldDecoder(bytes);
         let (from, parent, to) = (r.peers_position()?, r.peers_position()?, Incarnation(r.number()?));
-        let (nothing_dirty, dirty_bytes, left_out_bytes) = (r.u8()? != 0, r.number()?, r.number()?);
-        let (snapshot, attempt) = (r.number()?, r.number()?);
-        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, left_out_bytes, snapshot, attempt };
+        let (nothing_dirty, dirty_bytes, dirty_units) = (r.u8()? != 0, r.number()?, r.number()?);
+        let (left_out_bytes, snapshot, attempt) = (r.number()?, r.number()?, r.number()?);
+        let begin =
+            SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, dirty_units, left_out_bytes, snapshot, attempt };
         r.is_empty().then_some(begin)
     }
 }

@@ -34,6 +34,7 @@ use crate::peer::streaming::{confirmed, step_begun};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::peer_copy::PeerCopy;
 use crate::shared::size::ShownSize;
+use crate::shared::volumes::AmountToSend;
 use crate::state::Pause;
 use crate::time::{Mono, Wall};
 
@@ -181,6 +182,8 @@ impl Peer {
         common.volumes.copies_mut().for_each(PeerCopy::freeze);
         let total_bytes: u64 = common.volumes.copies().filter_map(PeerCopy::unshipped).map(Bitmap::dirty_bytes).sum();
         let left_out_bytes = common.volumes.dirty_bytes() - total_bytes;
+        let dirty_units =
+            common.volumes.copies().filter_map(PeerCopy::unshipped).map(|map| map.units_outside(None)).sum();
         assert!(!self.outbox.streams(), "a stream ends before a snapshot begins");
         self.outbox.sending = Sending::Snapshot(CatchUpSnapshot::new(
             self.passes,
@@ -188,7 +191,7 @@ impl Peer {
             wall,
             cx.now.mono,
             common.counters.written_bytes,
-            (total_bytes, left_out_bytes),
+            AmountToSend { dirty_bytes: total_bytes, dirty_units, left_out_bytes },
         ));
         self.catch_up.snapshots += 1;
         self.catch_up.last_bytes = total_bytes;

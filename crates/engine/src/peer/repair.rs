@@ -80,8 +80,7 @@ impl Peer {
         if !core::mem::take(&mut self.repair.due) {
             return;
         }
-        let mut skipped = 0;
-        if !common.volumes.copies().any(|copy| copy.next_to_ship(0, &mut skipped).is_some()) {
+        if !common.volumes.copies().any(|copy| copy.next_to_ship(0).is_some()) {
             return self.repair_ended(common);
         }
         self.passes += 1;

@@ -20,6 +20,7 @@ use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::PEER_FAILED;
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::peer_copy::PeerCopy;
+use crate::shared::volumes::AmountToSend;
 use crate::state::{Mode, Pause, State};
 use crate::{Event, IoResult};
 use alloc::string::String;
@@ -94,12 +95,13 @@ impl Peer {
         if !flushed || common.numbers.generation_is_due() {
             return;
         }
-        let surely_dirty = || (common.volumes.copies().map(PeerCopy::surely_dirty_bytes).sum(), 0);
-        let (dirty_bytes, left_out_bytes) = sync.dirty_bytes.unwrap_or_else(surely_dirty);
+        let AmountToSend { dirty_bytes, dirty_units, left_out_bytes } =
+            sync.to_send.unwrap_or_else(|| common.volumes.to_send());
         let parent = common.sb.identity.parent;
         let to = self.greeting.run();
         let snapshot = if by_snapshot { attempt } else { 0 };
-        let begin = SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, left_out_bytes, snapshot, attempt };
+        let begin =
+            SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, dirty_units, left_out_bytes, snapshot, attempt };
         cx.send_control(link, FrameKind::SyncBegin, common.id(), begin.encode());
         self.stall.moved(cx.now.mono);
         self.outbox.sending.announced();

@@ -4,6 +4,7 @@ use crate::common::GroupCommon;
 use crate::ids::Position;
 use crate::peer::snapshot::CatchUpSnapshot;
 use crate::peer::stream::PeerStream;
+use crate::shared::volumes::AmountToSend;
 use crate::state::{Pause, State};
 
 #[derive(Debug, Default)]
@@ -22,8 +23,8 @@ pub(crate) struct SyncAnnouncement {
     pub attempt: u64,
     pub from: Position,
     pub by_snapshot: bool,
-    /// Bytes to be sent, and those that are left out; `None`: what is dirty without doubt is sent.
-    pub dirty_bytes: Option<(u64, u64)>,
+    /// `None`: what is dirty without doubt is sent.
+    pub to_send: Option<AmountToSend>,
     pub nothing_dirty: bool,
 }
 
@@ -36,18 +37,16 @@ impl Sending {
                 attempt,
                 from: common.position(began),
                 by_snapshot: false,
-                dirty_bytes: None,
+                to_send: None,
                 nothing_dirty,
             }),
-            Sending::Snapshot(snapshot) => {
-                snapshot.to_announce().map(|(attempt, from, dirty_bytes)| SyncAnnouncement {
-                    attempt,
-                    from,
-                    by_snapshot: true,
-                    dirty_bytes: Some(dirty_bytes),
-                    nothing_dirty: false,
-                })
-            }
+            Sending::Snapshot(snapshot) => snapshot.to_announce().map(|(attempt, from, to_send)| SyncAnnouncement {
+                attempt,
+                from,
+                by_snapshot: true,
+                to_send: Some(to_send),
+                nothing_dirty: false,
+            }),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::shared::cost::frame_cost;
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::peer_copy::PeerCopy;
 use crate::shared::reads::{SnapshotRead, SpilledRange};
-use crate::shared::volumes::Volumes;
+use crate::shared::volumes::{AmountToSend, Volumes};
 use crate::state::Pause;
 use crate::time::{Mono, Wall};
 use crate::{Buf, IoDone, IoResult, Output, SendPayload, Slice, Store};
@@ -124,9 +124,7 @@ pub(crate) struct CatchUpSnapshot {
     done: bool,
     /// The peer cannot apply.
     paused: Option<Pause>,
-    total_bytes: u64,
-    /// What the peer has from the one before.
-    left_out_bytes: u64,
+    total: AmountToSend,
     done_bytes: u64,
     payload_bytes: u64,
 }
@@ -138,7 +136,7 @@ impl CatchUpSnapshot {
         wall: Wall,
         now: Mono,
         written_before: u64,
-        (total_bytes, left_out_bytes): (u64, u64),
+        total: AmountToSend,
     ) -> CatchUpSnapshot {
         CatchUpSnapshot {
             name,
@@ -167,8 +165,7 @@ impl CatchUpSnapshot {
             end: None,
             done: false,
             paused: None,
-            total_bytes,
-            left_out_bytes,
+            total,
             done_bytes: 0,
             payload_bytes: 0,
         }
@@ -356,6 +353,10 @@ impl CatchUpSnapshot {
         if self.fetch_spilled(common, cx) {
             return true;
         }
+        // Until the answer is there the walk does not go on: it would pass over all that the question holds.
+        if self.asked.is_asking {
+            return false;
+        }
         let Some((volume, first, next)) = self.next_run(common, longest_read(cx.peer.part_bytes, room)) else {
             return false;
         };
@@ -445,12 +446,12 @@ impl CatchUpSnapshot {
 
     /// Bytes that are dealt with, of how many, and those that went as data.
     pub fn progress(&self) -> (u64, u64, u64) {
-        (self.done_bytes, self.total_bytes, self.payload_bytes)
+        (self.done_bytes, self.total.dirty_bytes, self.payload_bytes)
     }
 
-    /// Its name, its mark, the bytes in it and those that are left out, as long as it was not announced.
-    pub fn to_announce(&self) -> Option<(u64, Position, (u64, u64))> {
-        (!self.begun).then_some((self.name, self.from, (self.total_bytes, self.left_out_bytes)))
+    /// Its name, its mark and what is in it, as long as it was not announced.
+    pub fn to_announce(&self) -> Option<(u64, Position, AmountToSend)> {
+        (!self.begun).then_some((self.name, self.from, self.total))
     }
 
     pub fn announced(&mut self) {

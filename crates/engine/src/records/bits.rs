@@ -10,7 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::context::Cx;
-use crate::formats::bitmap::{self, BitmapCell, REGIONS_PER_CELL, region_span};
+use crate::formats::bitmap::{self, BitmapCell, REGIONS_PER_CELL, region_span, words_between};
 use crate::formats::cell::{self, CellHead};
 use crate::formats::identity::Confirmed;
 use crate::ids::*;
@@ -22,7 +22,7 @@ use crate::state::Broken;
 use crate::{ActivityConfig, Store, WriteBytes, limits};
 
 /// Cells of the bitmap being written at once.
-const CELLS_IN_FLIGHT_MAX: usize = 8;
+const CELLS_IN_FLIGHT_MAX: usize = 64;
 
 /// A write over more extents than this has its regions stored instead: a large trim would empty the log.
 pub(crate) const EXTENTS_PER_WRITE_MAX: usize = 16;
@@ -226,8 +226,7 @@ impl StoredBits<'_> {
         let unstored = |bits: &StoredBits, index: usize| {
             let (volume, cell) = bits.writer.position(index);
             let volume = &bits.volumes[usize::from(volume.0)];
-            let pairs = volume.copy.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
-            pairs.into_iter().any(|(dirty, stored)| dirty & !stored != 0)
+            !volume.copy.dirty.cell_is_within(&volume.stored, cell)
         };
         let cells = (0..self.writer.count()).filter(|index| unstored(self, *index)).collect();
         self.save_cells(cx, cells, then);
@@ -238,7 +237,8 @@ impl StoredBits<'_> {
         let differs = |bits: &StoredBits, index: usize| {
             let (volume, cell) = bits.writer.position(index);
             let volume = &bits.volumes[usize::from(volume.0)];
-            volume.copy.dirty.cell(cell) != volume.stored.cell(cell)
+            let (dirty, stored) = (&volume.copy.dirty, &volume.stored);
+            !dirty.cell_is_within(stored, cell) || !stored.cell_is_within(dirty, cell)
         };
         let cells = (0..self.writer.count()).filter(|index| differs(self, *index)).collect();
         self.save_cells(cx, cells, then);
@@ -309,7 +309,7 @@ impl StoredBits<'_> {
     fn write_cell(&mut self, cx: &mut Cx, index: usize) {
         let (id, cell) = self.writer.position(index);
         let volume = &mut self.volumes[usize::from(id.0)];
-        let mut words = volume.copy.dirty.cell(cell).to_vec();
+        let mut words = volume.copy.dirty.cell(cell);
         announce(&mut words, volume.announced(), cell);
         // Until the write is done either content may be found: only what both hold counts as stored.
         volume.stored.mask_cell(cell, &words);
@@ -334,8 +334,7 @@ impl StoredBits<'_> {
         let stale = |bits: &StoredBits, index: usize| {
             let (volume, cell) = bits.writer.position(index);
             let volume = &bits.volumes[usize::from(volume.0)];
-            let pairs = volume.copy.dirty.cell(cell).iter().zip(volume.stored.cell(cell));
-            pairs.into_iter().any(|(dirty, stored)| !dirty & stored != 0)
+            !volume.stored.cell_is_within(&volume.copy.dirty, cell)
         };
         let mut found = (0..self.writer.count()).filter(|index| stale(self, *index));
         let cells: Vec<usize> = found.by_ref().take(most).collect();
@@ -359,7 +358,7 @@ impl StoredBits<'_> {
         let volume = &self.volumes[usize::from(extent.volume.0)];
         let Some((start, bytes)) = self.activity.range(extent, volume.size_bytes()) else { return true };
         let (first, last) = region_span(offset.max(start), (offset + length).min(start + bytes) - offset.max(start));
-        (first..=last).all(|region| volume.stored.get(region) && volume.copy.dirty.get(region))
+        volume.stored.has_all(first, last) && volume.copy.dirty.has_all(first, last)
     }
 
     /// Extents that will leave the log have their bits stored ahead of need, many with one write.
@@ -416,11 +415,10 @@ impl StoredBits<'_> {
 
 fn announce(words: &mut [u64], announced: impl Iterator<Item = (u64, u64)>, cell: u64) {
     let base = cell * REGIONS_PER_CELL;
-    for (first, last) in announced {
-        for region in first.max(base)..=last {
-            let Some(word) = words.get_mut(((region - base) / 64) as usize) else { break };
-            *word |= 1 << (region % 64);
-        }
+    let most = words.len() as u64 * 64;
+    for (first, last) in announced.filter(|(first, last)| *first < base + most && *last >= base) {
+        let (first, last) = (first.max(base) - base, (last - base).min(most - 1));
+        words_between(first, last).for_each(|(index, mask)| words[index as usize] |= mask);
     }
 }
 

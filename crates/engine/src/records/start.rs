@@ -463,10 +463,7 @@ impl GroupStart<'_> {
     fn take_up_cell(&mut self, found: &BitmapCell) {
         self.take_up_confirmed(found.confirmed);
         self.volume_grew(found);
-        let volume = self.volumes.of(found.volume);
-        for (at, word) in found.words.iter().enumerate() {
-            volume.copy.dirty.join_word(found.first_region / 64 + at as u64, *word);
-        }
+        self.volumes.of(found.volume).copy.dirty.join_cell(found.first_region / REGIONS_PER_CELL, &found.words);
     }
 
     /// Cells stand one after the other: where a device was enlarged, those of the volumes behind it belong further back.

@@ -27,6 +27,9 @@ use crate::shared::greeting::Greeting;
 use crate::shared::operation_slots::{DeltaPart, SlotOperation};
 use crate::{Buf, Event, IoDone, IoError, IoResult, Output, SendPayload, Slice, Store, WriteBytes};
 
+/// A batch has room for so much where memory is short: its index, a block, is an eighth of that.
+const BATCH_BYTES_MIN: u64 = 8 * REGION_BYTES;
+
 /// How far it has come.
 #[derive(Debug, Default)]
 enum DeltaStage {
@@ -86,7 +89,7 @@ impl DeltaSave {
 
     /// The next ranges, as many as one batch takes and there is memory for; none: all is saved.
     fn next_ranges(&mut self, common: &GroupCommon, room: u64) -> Vec<VolumeRange> {
-        let room = room.clamp(REGION_BYTES, PART_BYTES_MAX);
+        let room = room.clamp(BATCH_BYTES_MIN, PART_BYTES_MAX);
         let (mut ranges, mut bytes) = (Vec::new(), 0);
         while ranges.len() < ENTRIES_MAX
             && bytes + REGION_BYTES <= room

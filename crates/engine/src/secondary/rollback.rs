@@ -19,11 +19,11 @@ use alloc::vec::Vec;
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
-use crate::formats::undo::{SavedRange, UndoStore, space_for_regions};
+use crate::formats::undo::{SavedRange, UndoStore, space_for_regions, space_for_units};
 use crate::formats::wire::SyncBegin;
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
-use crate::limits::{self, META_BLOCK_BYTES, REGION_BYTES, SECTOR_BYTES};
+use crate::limits::{self, META_BLOCK_BYTES, SAVE_UNIT_BYTES, SECTOR_BYTES};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::records::start::CannotStart;
@@ -567,14 +567,27 @@ pub(crate) fn reserve_for_sync(undo: &mut UndoStore, volumes: &Volumes, begin: &
         // An earlier attempt may have saved a part of it, and what that had reserved was drawn on. How much of it is dirty
         // still cannot be known: at most all that is to be sent is unsaved; of what is dirty at least what exceeds the saved.
         let saved: u64 = undo.all_saved().map(|saved| u64::from(saved.length)).sum();
-        let unsaved = volumes.iter().map(|v| v.size_bytes()).sum::<u64>().saturating_sub(saved);
-        // A volume may end with a part of a region, which takes a batch of its own and whole blocks all the same.
-        let parts = volumes.iter().filter(|v| !v.size_bytes().is_multiple_of(REGION_BYTES)).count() as u64;
+        let image: u64 = volumes.iter().map(|v| v.size_bytes()).sum();
+        // A volume may end with a part of a unit, which takes a batch of its own and whole blocks all the same.
+        let parts = volumes.iter().filter(|v| !v.size_bytes().is_multiple_of(SAVE_UNIT_BYTES)).count() as u64;
         let for_parts = parts * 2 * META_BLOCK_BYTES;
-        let space = |bytes: u64| if bytes > 0 { space_for_regions(bytes).saturating_add(for_parts) } else { 0 };
-        let most = space(begin.dirty_bytes.min(unsaved));
-        let least = space((begin.dirty_bytes + begin.left_out_bytes).saturating_sub(saved));
-        undo.reserve(undo.reserved_bytes().max(least).min(most));
+        let room =
+            |bytes: u64, space: fn(u64) -> u64| if bytes > 0 { space(bytes).saturating_add(for_parts) } else { 0 };
+        let (dirty, left_out) = (begin.dirty_bytes, begin.left_out_bytes);
+        let dirty_units = begin.dirty_units.saturating_mul(SAVE_UNIT_BYTES);
+        let in_regions = room(dirty.min(image.saturating_sub(saved)), space_for_regions);
+        let in_units = room(dirty_units.min(image.saturating_sub(undo.saved_units_bytes())), space_for_units);
+        // Either is sure to be enough. Blocks that lie apart take less as regions, and runs of them in units.
+        let (unit_bytes, most, least) = if in_units <= in_regions {
+            let least = room(dirty_units.saturating_add(left_out).saturating_sub(saved), space_for_units);
+            (SAVE_UNIT_BYTES, in_units, least)
+        } else {
+            let least = room(dirty.saturating_add(left_out).saturating_sub(saved), space_for_regions);
+            (META_BLOCK_BYTES, in_regions, least)
+        };
+        let least = if undo.is_for_other_units(unit_bytes) { most } else { undo.reserved_bytes().max(least) };
+        undo.reserve(least.min(most));
+        undo.save_in_units(unit_bytes);
         undo.reserve_for_all(begin.snapshot > 0);
     }
 }

@@ -6,10 +6,14 @@ use crate::SendPayload;
 use crate::formats::wire::{FrameHeader, flags};
 use crate::ids::VolumeId;
 use crate::injected_fault::{Fault, injected};
+use crate::limits::{GIB, REGION_BYTES};
 use crate::shared::volumes::Volumes;
 
 /// Words of dirty bits in one frame.
 pub(crate) const BITS_WORDS: usize = 4096;
+
+/// Of what lies behind 8 GiB, where the fault is injected.
+const DISPLACED_REGIONS: u64 = 8 * GIB / REGION_BYTES;
 
 /// Where a walk over the dirty regions of all volumes goes on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,17 +33,15 @@ impl BitsWalk {
     /// The next words, under a header of this kind. The last frame has none, and is flagged as such.
     pub fn next(&mut self, header: FrameHeader, volumes: &Volumes) -> (FrameHeader, SendPayload) {
         while let Some(volume) = volumes.get(self.volume) {
-            let Some(region) = volume.copy.dirty.next_set(self.region) else {
+            let Some((first, words)) = volume.copy.dirty.run_of_words(self.region, BITS_WORDS as u64) else {
                 (self.volume, self.region) = (self.volume + 1, 0);
                 continue;
             };
-            let chunk = region as usize / 64 / BITS_WORDS;
-            let words = volume.copy.dirty.words().chunks(BITS_WORDS).nth(chunk).unwrap_or_default();
+            self.region = (first + words.len() as u64) * 64;
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            let offset = (chunk * BITS_WORDS * 64) as u64;
-            self.region = offset + (BITS_WORDS * 64) as u64;
+            let offset = first * 64;
             self.frames += 1;
-            let offset = if injected(Fault::BitsDisplaced) { 0 } else { offset };
+            let offset = if injected(Fault::BitsDisplaced) { offset % DISPLACED_REGIONS } else { offset };
             let header = FrameHeader { volume: VolumeId(self.volume as u16), offset, ..header };
             return (header, SendPayload::Control(bytes));
         }

@@ -78,10 +78,8 @@ impl PeerCopy {
     /// Nothing is known of the range: it is compared before it is sent.
     pub fn set_unverified(&mut self, first: u64, last: u64) {
         let unverified = self.unverified.get_or_insert_with(|| Bitmap::new(self.dirty.size_bytes()));
-        for region in first..=last {
-            self.dirty.set(region);
-            unverified.set(region);
-        }
+        self.dirty.set_range(first, last);
+        unverified.set_range(first, last);
     }
 
     /// All that is dirty needs verification.
@@ -131,25 +129,28 @@ impl PeerCopy {
         self.dirty.dirty_bytes() - self.unverified.as_ref().map_or(0, |unverified| unverified.common_bytes(&self.dirty))
     }
 
+    /// Units with such a region.
+    pub fn surely_dirty_units(&self) -> u64 {
+        self.dirty.units_outside(self.unverified.as_ref())
+    }
+
     /// What stands in the range may differ.
     pub fn set_differs(&mut self, offset: u64, length: u64) {
         let (first, last) = region_span(offset, length);
-        for region in first..=last {
-            self.dirty.set(region);
-            self.changes(region);
-        }
+        self.dirty.set_range(first, last);
+        self.change(first, last);
     }
 
-    /// The region is not what a snapshot that is under way, or was cut short, made of it.
-    fn changes(&mut self, region: u64) {
+    /// The regions are not what a snapshot that is under way, or was cut short, made of them.
+    fn change(&mut self, first: u64, last: u64) {
         if let Some(snapshot) = &mut self.snapshot {
-            snapshot.written.set(region);
+            snapshot.written.set_range(first, last);
         }
         if let Some(written) = &mut self.cut_short {
-            written.set(region);
+            written.set_range(first, last);
         }
         if let Some(held) = self.held.as_mut().filter(|_| !injected(Fault::HeldThoughWritten)) {
-            held.clear(region);
+            held.clear_range(first, last);
         }
     }
 
@@ -158,16 +159,21 @@ impl PeerCopy {
     /// Sets the bits of a live write. `streamed`: it travels under number `seq`.
     pub fn set_written(&mut self, offset: u64, length: u64, seq: Seq, streamed: bool) {
         let (first, last) = region_span(offset, length);
-        for region in first..=last {
-            let partial = (region + 1) * REGION_BYTES > self.dirty.size_bytes();
-            let forgotten = injected(if streamed { Fault::BitNotSetQueued } else { Fault::BitNotSetAlone })
-                || partial && injected(Fault::TailRegionNotDirty);
-            let was_clean = forgotten || self.dirty.set(region);
-            self.changes(region);
-            if streamed && (was_clean || injected(Fault::ClearUncovered)) {
-                self.covered.set(region);
-            }
+        if streamed {
+            // Of those that were clean the stream alone makes the difference good.
+            self.covered.set_outside(&self.dirty, first, last);
         }
+        let forgotten = injected(if streamed { Fault::BitNotSetQueued } else { Fault::BitNotSetAlone });
+        let partial = (last + 1) * REGION_BYTES > self.dirty.size_bytes() && injected(Fault::TailRegionNotDirty);
+        if streamed && (forgotten || injected(Fault::ClearUncovered)) {
+            self.covered.set_range(first, last);
+        }
+        if !forgotten && !partial {
+            self.dirty.set_range(first, last);
+        } else if !forgotten && first < last {
+            self.dirty.set_range(first, last - 1);
+        }
+        self.change(first, last);
         if streamed {
             self.touched.note(first, last, seq);
         }
@@ -176,18 +182,16 @@ impl PeerCopy {
     /// Regions of the range travel whole under number `seq`: the stream makes them equal.
     pub fn set_covered(&mut self, offset: u64, length: u64, seq: Seq) {
         let (first, last) = region_span(offset, length);
-        (first..=last).for_each(|region| _ = self.covered.set(region));
+        self.covered.set_range(first, last);
         self.touched.note(first, last, seq);
     }
 
     /// The stream cannot be trusted for these regions: a local write failed, or a read for resync did.
     pub fn set_uncovered(&mut self, offset: u64, length: u64) {
         let (first, last) = region_span(offset, length);
-        for region in first..=last {
-            self.dirty.set(region);
-            self.changes(region);
-            self.covered.clear(region);
-        }
+        self.dirty.set_range(first, last);
+        self.change(first, last);
+        self.covered.clear_range(first, last);
     }
 
     /// Clears the bits whose highest number is both applied at the peer and flushed here (rule 1).
@@ -197,12 +201,10 @@ impl PeerCopy {
         let (dirty, covered) = (&mut self.dirty, &mut self.covered);
         let mut cleared = false;
         let mut clear = |first: u64, last: u64| {
-            for region in first..=last {
-                if covered.get(region) {
-                    covered.clear(region);
-                    dirty.clear(region);
-                    cleared = true;
-                }
+            if covered.count_in(first, last) > 0 {
+                dirty.clear_inside(covered, first, last);
+                covered.clear_range(first, last);
+                cleared = true;
             }
         };
         if injected(Fault::ClearForOlder) {
@@ -231,17 +233,17 @@ impl PeerCopy {
     /// Something of the range must still be shipped: both copies are not said to be equal there.
     pub fn must_ship_in(&self, offset: u64, length: u64) -> bool {
         let (first, last) = region_span(offset, length);
-        (first..=last).any(|region| self.must_ship(region))
+        self.next_to_ship(first).is_some_and(|region| region <= last)
     }
 
-    /// The first region at or after `from` that must be shipped; counts those it passed over as covered.
-    pub fn next_to_ship(&self, from: u64, skipped: &mut u64) -> Option<u64> {
-        let mut region = self.dirty.next_set(from)?;
-        while !self.must_ship(region) {
-            *skipped += 1;
-            region = self.dirty.next_set(region + 1)?;
-        }
-        Some(region)
+    /// The first region at or after `from` that must be shipped.
+    pub fn next_to_ship(&self, from: u64) -> Option<u64> {
+        self.dirty.next_set_outside(&self.covered, from)
+    }
+
+    /// A dirty region at or after `from`, before this one or the end, need not be shipped.
+    pub fn skips(&self, from: u64, next: Option<u64>) -> bool {
+        self.dirty.next_set(from) != next
     }
 
     /// The write will be kept by the peer until it knows that it is flushed here. True: it overwrites what is kept.
@@ -274,7 +276,7 @@ impl PeerCopy {
     pub fn peer_applied(&mut self, first: u64, last: u64) {
         let Some(bits) = &self.snapshot else { return };
         let held = self.held.get_or_insert_with(|| Bitmap::new(self.dirty.size_bytes()));
-        (first..=last).filter(|region| !bits.written.get(*region)).for_each(|region| _ = held.set(region));
+        held.set_outside(&bits.written, first, last);
     }
 
     /// The peer is not known to have anything of a snapshot that was cut short.
@@ -308,12 +310,10 @@ impl PeerCopy {
 
     fn is_equal_but_for(&mut self, written: &Bitmap) {
         (self.unverified, self.held) = (None, None);
-        let mut from = 0;
-        while let Some(region) = self.dirty.next_set(from) {
-            if !written.get(region) || injected(Fault::SnapshotClearsAll) {
-                self.dirty.clear(region);
-            }
-            from = region + 1;
+        if injected(Fault::SnapshotClearsAll) {
+            self.dirty = self.blank();
+        } else {
+            self.dirty.retain(written);
         }
     }
 
@@ -340,7 +340,7 @@ impl PeerCopy {
 
     pub fn take_for_snapshot(&mut self, first: u64, next: u64) {
         let Some(bits) = self.snapshot.as_mut() else { return };
-        (first..next).for_each(|region| bits.unshipped.clear(region));
+        bits.unshipped.clear_range(first, next - 1);
     }
 
     pub fn unshipped_in(&self, first: u64, last: u64) -> u64 {
@@ -389,10 +389,8 @@ mod tests {
         v.set_written(R, 1, Seq(1), false);
         v.set_written(2 * R, 1, Seq(2), true);
         v.set_written(3 * R, 1, Seq(3), false);
-        let mut skipped = 0;
-        assert_eq!(v.next_to_ship(0, &mut skipped), Some(1));
-        assert_eq!(v.next_to_ship(2, &mut skipped), Some(3));
-        assert_eq!(skipped, 1);
+        assert_eq!((v.next_to_ship(0), v.next_to_ship(2)), (Some(1), Some(3)));
+        assert!(!v.skips(0, Some(1)) && v.skips(2, Some(3)) && v.skips(2, None) && !v.skips(4, None));
     }
 
     /// What a trim sets dirty is held as a range until the peer has applied the trim, not as an entry of some 100 bytes a region, which

@@ -64,7 +64,12 @@ impl RangeLocks {
     }
 
     pub fn is_held(&self, start: u64, end: u64) -> bool {
-        overlapping(&self.held, start, end).next().is_some()
+        self.first_held(start, end).is_some()
+    }
+
+    /// Start and end of the first range that is held and shares a byte with this one.
+    pub fn first_held(&self, start: u64, end: u64) -> Option<(u64, u64)> {
+        overlapping(&self.held, start, end).next().map(|(start, end, _)| (start, end))
     }
 
     /// Takes a range that nobody holds, or of one that [`RangeLocks::next_free`] let in so much as is needed.

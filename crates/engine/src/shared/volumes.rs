@@ -19,6 +19,16 @@ use crate::shared::peer_copy::PeerCopy;
 use crate::shared::size::ExactSize;
 use crate::shared::volume::Volume;
 
+/// What a sync sends, by which the peer reserves room for what it overwrites.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AmountToSend {
+    pub dirty_bytes: u64,
+    /// Units of [`crate::limits::SAVE_UNIT_BYTES`] with something of that.
+    pub dirty_units: u64,
+    /// Dirty and not sent, as the peer has it already.
+    pub left_out_bytes: u64,
+}
+
 /// The volumes of a group, and what their devices hold.
 pub(crate) struct Volumes {
     all: Vec<Volume>,
@@ -67,6 +77,15 @@ impl Volumes {
         match role {
             Role::Primary => self.sizes(),
             Role::Secondary => self.device_sizes(),
+        }
+    }
+
+    /// What is dirty without doubt: all of it is sent.
+    pub fn to_send(&self) -> AmountToSend {
+        AmountToSend {
+            dirty_bytes: self.copies().map(PeerCopy::surely_dirty_bytes).sum(),
+            dirty_units: self.copies().map(PeerCopy::surely_dirty_units).sum(),
+            left_out_bytes: 0,
         }
     }
 

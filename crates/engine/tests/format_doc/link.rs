@@ -76,7 +76,7 @@ const KINDS: [(FrameKind, &str, &str, &str); 23] = [
     (FrameKind::BitsAsk, "P: send your dirty regions", "", "none"),
     (
         FrameKind::Bits,
-        "S: dirty bits, as in the [bitmap](format.md#bitmap)",
+        "S: bits of dirty regions, from one dirty word to another",
         "volume; offset: first region; flags of the last one: last frame",
         "words of 8 bytes",
     ),
@@ -293,6 +293,7 @@ fn sync_begin_table() -> String {
         number("to", 8, 0xc6, "the run of S, which answers with GroupState if promoted since"),
         number("nothing dirty", 1, 1, "S stays consistent"),
         number("dirty bytes", 8, 0xc5, "sure to be sent; S reserves undo space"),
+        number("dirty units", 8, 0xc8, "units of 32 KiB with something of that; S reserves by what takes less"),
         number("left out bytes", 8, 0xc7, "dirty, and applied by S in a snapshot that was cut short: not sent"),
         number("snapshot", 8, 0xc4, "catch-up snapshot of this position; 0: the stream"),
         number("attempt", 8, 0xc3, "repeated by SyncReady"),

@@ -87,7 +87,7 @@ pub fn bitmap_body() -> Vec<u8> {
     let mut map = Bitmap::new(2 * REGIONS_PER_CELL * REGION_BYTES);
     map.set(REGIONS_PER_CELL + 1);
     map.set(REGIONS_PER_CELL + 64);
-    in_a_cell(bitmap::KIND, &BitmapCell::encode(VolumeId(0x61), 0x6262, REGIONS_PER_CELL, confirmed(), map.cell(1)))
+    in_a_cell(bitmap::KIND, &BitmapCell::encode(VolumeId(0x61), 0x6262, REGIONS_PER_CELL, confirmed(), &map.cell(1)))
 }
 
 pub fn activity_body() -> Vec<u8> {
@@ -209,6 +209,7 @@ pub fn begin() -> SyncBegin {
         to: Incarnation(0xc6),
         nothing_dirty: true,
         dirty_bytes: 0xc5,
+        dirty_units: 0xc8,
         left_out_bytes: 0xc7,
         snapshot: 0xc4,
         attempt: 0xc3,

@@ -267,7 +267,7 @@ mod tests {
         let page = r#"{"schema":"s","node":"beta","events":[],"first":1,"last":9,"position":4,"more":true}"#;
         let history = r#"{"schema":"s","node":"beta","peer":"alpha","records":[]}"#;
         let preview = r#"{"schema":"s","node":"beta","group":"db","peer":"alpha","verdict":"idle","message":"m",
-            "regions":0,"region_bytes":32768,"bytes":0,"group_bytes":1}"#;
+            "regions":0,"region_bytes":4096,"bytes":0,"group_bytes":1}"#;
         let plan = r#"{"schema":"s","node":"beta","file":"/f","steps":[{"action":"add","group":"db","text":"t","clients":0}],
             "needs_restart":["t"]}"#;
         let operation =

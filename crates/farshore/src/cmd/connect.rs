@@ -58,14 +58,14 @@ mod tests {
     #[test]
     fn it_says_which_way_how_much_and_how_long() {
         let text = r#"{"schema":"s","node":"alpha","group":"db","peer":"beta","verdict":"update-sync","message":"so",
-            "from":"alpha","to":"beta","regions":3,"region_bytes":32768,"bytes":98304,"group_bytes":1048576,
+            "from":"alpha","to":"beta","regions":24,"region_bytes":4096,"bytes":98304,"group_bytes":1048576,
             "rate_bytes_per_s":49152,"seconds":2.0,"waits_for":"waiting for 'sync': autosync is off"}"#;
         let preview: ConnectPreview = serde_json::from_str(text).expect("one");
         let shown = page(&preview);
         for part in [
             "db: update-sync: so\n",
             "  Direction  alpha to beta: what beta has is overwritten\n",
-            "  Regions    3 of 32 KiB at most\n",
+            "  Regions    24 of 4 KiB at most\n",
             "  Bytes      96 KiB at most, of 1 MiB\n",
             "  Waits      waiting for 'sync': autosync is off\n",
         ] {

@@ -1,10 +1,9 @@
 //! Whether what a sync overwrites fits into `history`: without room the group pauses, and before that somebody can still set it.
 
 use engine::identity::{Decision, DecisionReason, Role};
-use engine::limits::REGION_BYTES;
 use engine::state::{Pause, State};
 use engine::status::{GroupStatus, MeetingStatus};
-use engine::undo::INDEX_BYTES;
+use engine::undo::space_for_sync;
 use settings::limits::{GIB, MIB};
 use settings::{ConfiguredGroup, NodeName};
 use units::exact::size_text;
@@ -15,7 +14,7 @@ pub(super) fn of_group(node: &NodeName, group: &ConfiguredGroup, now: &GroupStat
     match now.role {
         Role::Primary if stands_still => {
             let differs_bytes = if is_full { volume_bytes(now) } else { now.peer.dirty_bytes };
-            let (need, have) = (reserved_for(differs_bytes), group.layout.history_bytes);
+            let (need, have) = (space_for_sync(differs_bytes, volume_bytes(now)), group.layout.history_bytes);
             paused(group.name.as_str(), group.peer_of(node)?.as_str(), need, have)
         }
         Role::Primary if full_sync_wanted(now.state, now.meeting).is_some() => of_full_sync(node, group, now),
@@ -34,7 +33,7 @@ pub(super) fn of_full_sync(node: &NodeName, group: &ConfiguredGroup, now: &Group
     if now.role != Role::Primary || full_sync_wanted(now.state, now.meeting).is_some_and(has_no_image) {
         return None;
     }
-    let (need, have) = (reserved_for(volume_bytes(now)), group.layout.history_bytes);
+    let (need, have) = (reserved_for_all(volume_bytes(now)), group.layout.history_bytes);
     ahead(group.name.as_str(), group.peer_of(node)?.as_str(), need, have)
 }
 
@@ -55,9 +54,9 @@ fn volume_bytes(now: &GroupStatus) -> u64 {
     now.volumes.iter().fold(0, |sum: u64, volume| sum.saturating_add(volume.size_bytes))
 }
 
-/// What the undo store reserves: each region at worst in a batch of its own.
-fn reserved_for(bytes: u64) -> u64 {
-    bytes.saturating_add(bytes.div_ceil(REGION_BYTES).saturating_mul(INDEX_BYTES as u64))
+/// What the undo store reserves for a full sync.
+fn reserved_for_all(bytes: u64) -> u64 {
+    space_for_sync(bytes, bytes)
 }
 
 fn ahead(group: &str, peer: &str, need: u64, have: u64) -> Option<String> {
@@ -98,12 +97,12 @@ mod tests {
     #[test]
     fn a_full_sync_needs_nine_eighths_of_the_volumes() {
         for (volumes, to_set) in [(1, "1MiB"), (64 * MIB, "72MiB"), (14 * GIB, "16GiB"), (1024 * GIB, "1152GiB")] {
-            let need = reserved_for(volumes);
+            let need = reserved_for_all(volumes);
             let warning = ahead("db", "beta", need, need - 1).expect("a byte is missing");
             assert!(warning.contains(&format!("history = \"{to_set}\" or more")), "{volumes}: {warning}");
             assert_eq!((ahead("db", "beta", need, need), paused("db", "beta", need, need)), (None, None));
         }
-        let warning = paused("db", "beta", reserved_for(1024 * GIB), 16 * GIB).expect("it does not fit");
+        let warning = paused("db", "beta", reserved_for_all(1024 * GIB), 16 * GIB).expect("it does not fit");
         assert!(warning.starts_with("the sync needs history = \"1152GiB\" or more and has \"16GiB\""), "{warning}");
     }
 

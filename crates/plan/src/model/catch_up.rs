@@ -12,7 +12,7 @@ use super::{
 };
 use crate::trace::{TraceKind, TraceRecord};
 
-/// Regions, one bit each, in pages of 128 MiB of volume: 32 KiB of memory for each TiB and page touched.
+/// Regions, one bit each, in pages of 16 MiB of volume: 512 bytes of memory for each page touched.
 #[derive(Default)]
 pub struct Regions {
     pages: HashMap<(u16, u64), Box<[u64; 64]>>,
@@ -33,6 +33,14 @@ impl Regions {
     }
     pub fn bytes(&self) -> u64 {
         self.count * REGION_BYTES
+    }
+    /// Frames that carry them: one for each run, and another for each 64 KiB.
+    fn frames(&self) -> u64 {
+        let runs_of = |page: &[u64; 64]| {
+            let begins = |before: u64, word: u64| u64::from((word & !(word << 1 | before >> 63)).count_ones());
+            page.iter().scan(0, |before, word| Some(begins(std::mem::replace(before, *word), *word))).sum::<u64>()
+        };
+        self.pages.values().map(|page| runs_of(page)).sum::<u64>() + self.bytes() / (64 * 1024)
     }
     fn clear(&mut self) {
         self.pages.clear();
@@ -156,7 +164,7 @@ impl SnapshotReplay {
         let bytes = self.dirty.bytes();
         self.snapshots += 1;
         self.snapshot_bytes_max = self.snapshot_bytes_max.max(bytes);
-        let wire = bytes as f64 / self.setup.compression + (bytes / REGION_BYTES * FRAME_HEADER_BYTES) as f64;
+        let wire = bytes as f64 / self.setup.compression + (self.dirty.frames() * FRAME_HEADER_BYTES) as f64;
         let (_, arrived_s) = self.link.send(now_s, wire);
         let done_s = self.remote.write(&self.setup.remote, arrived_s, bytes);
         let then_stream = self.mode == ModelMode::SuperAsync && bytes <= self.setup.queue_bytes / 4;
@@ -230,12 +238,15 @@ mod tests {
     use super::*;
     use units::quantities::{Rate, Seconds};
 
-    fn writes(per_s: u64, seconds: u64, pages: u64) -> Vec<TraceRecord> {
+    const PLACE_BYTES: u64 = 32 * 1024;
+
+    /// Each overwrites one of so many places.
+    fn writes(per_s: u64, seconds: u64, places: u64) -> Vec<TraceRecord> {
         let gap_ns = 1_000_000_000 / per_s;
         let write = |n: u64| TraceRecord {
             time_ns: n * gap_ns,
-            offset: n % pages * REGION_BYTES,
-            length: 4096,
+            offset: n % places * PLACE_BYTES,
+            length: PLACE_BYTES as u32,
             ..TraceRecord::default()
         };
         (0..per_s * seconds).map(write).collect()
@@ -260,7 +271,7 @@ mod tests {
         regions.rating(0, 100, REGION_BYTES);
         regions.rating(1, 0, 1);
         regions.rating(0, REGION_BYTES * 5000, 1);
-        assert_eq!(regions.bytes(), 4 * REGION_BYTES);
+        assert_eq!((regions.bytes(), regions.frames()), (4 * REGION_BYTES, 3));
     }
 
     #[test]
@@ -270,11 +281,11 @@ mod tests {
         assert!(replay.lag.times.quantiles().max < 0.02);
     }
 
-    /// 4 MB/s over 50 regions into 1 MB/s: each snapshot is 1.6 MiB at most and takes 1.7 s, so the point keeps moving.
+    /// 32 MB/s over 50 places into 1 MB/s: each snapshot is 1.6 MiB at most and takes 1.7 s, so the point keeps moving.
     #[test]
     fn overload_switches_to_snapshots_and_the_point_keeps_moving() {
         let replay = snapshots(ModelMode::SuperAsync, setup(1.0), &writes(1000, 60, 50));
-        assert!(replay.snapshots > 10 && replay.snapshot_bytes_max == 50 * REGION_BYTES);
+        assert!(replay.snapshots > 10 && replay.snapshot_bytes_max == 50 * PLACE_BYTES);
         let max = replay.lag.times.quantiles().max;
         assert!((1.7..5.5).contains(&max), "{max}");
     }
@@ -285,7 +296,7 @@ mod tests {
         assert!((9..=10).contains(&replay.snapshots), "{}", replay.snapshots);
         let max = replay.lag.times.quantiles().max;
         assert!((10.0..10.5).contains(&max), "{max}");
-        // 3 GiB of regions in each period over 1 MB/s: one snapshot takes far longer than a period.
+        // 320 MB of regions in each period over 1 MB/s: one snapshot takes far longer than a period.
         let late = snapshots(ModelMode::Periodic, setup(1.0), &writes(1000, 30, 100_000));
         assert!(late.lag.times.quantiles().max > 100.0);
     }
@@ -293,6 +304,6 @@ mod tests {
     #[test]
     fn logging_only_counts() {
         let replay = snapshots(ModelMode::Logging, setup(1.0), &writes(100, 10, 7));
-        assert_eq!((replay.snapshot_bytes_max, replay.wire_bytes()), (7 * REGION_BYTES, 0.0));
+        assert_eq!((replay.snapshot_bytes_max, replay.wire_bytes()), (7 * PLACE_BYTES, 0.0));
     }
 }

@@ -92,7 +92,7 @@ mod tests {
         let definition = group(text).definition();
         assert_eq!(
             definition,
-            "farshore-group/1\ngroup db\nprimary alpha\nsecondary beta\nregion_bytes 32768\nvolume.0 data\nvolume.1 log\n"
+            "farshore-group/1\ngroup db\nprimary alpha\nsecondary beta\nregion_bytes 4096\nvolume.0 data\nvolume.1 log\n"
         );
         let other = group(&text.replace("\"async\"", "\"sync\"").replace("/dev/", "/dev/mapper/"));
         assert_eq!(other.definition(), definition);

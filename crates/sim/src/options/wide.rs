@@ -1,5 +1,5 @@
 //! Volumes far larger than what is written to them: 8 GiB to 16 TiB, of which clients know a few far apart places. Where the
-//! engine's arithmetic has borders (a region, a word of bits, a cell of the bitmap, a frame of bits, an extent, the first
+//! engine's arithmetic has borders (a region, a unit in which is saved, a word of bits, a leaf of them, a cell of the bitmap, an extent, the first
 //! and the last byte) such a place lies across it.
 
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use engine::ActivityConfig;
 use engine::bitmap::REGIONS_PER_CELL;
-use engine::limits::{GIB, KIB, MIB, REGION_BYTES};
+use engine::limits::{GIB, KIB, MIB, REGION_BYTES, SAVE_UNIT_BYTES};
 
 use super::SimOptions;
 use super::fault::FaultKind;
@@ -19,11 +19,13 @@ use crate::stamps::SECTOR;
 const WIDE: u64 = 0x61de_0000_0000_0000;
 const SECTOR_BYTES: u64 = SECTOR as u64;
 pub const TIB: u64 = 1024 * GIB;
-/// Regions that one frame of dirty bits tells of; in bytes of the volume.
+/// Behind so many bytes an injected fault displaces dirty bits that are reported to a peer.
 pub const BITS_FRAME_BYTES: u64 = 8 * GIB;
 /// Regions of one word, and of one cell of the stored bitmap; in bytes.
 const WORD_BYTES: u64 = 64 * REGION_BYTES;
 const CELL_SPAN_BYTES: u64 = REGIONS_PER_CELL * REGION_BYTES;
+/// Regions of one leaf of a map in memory, in bytes.
+const LEAF_BYTES: u64 = CELL_SPAN_BYTES / 9;
 /// Up to this size histories may fork: the full sync that follows is over in good time.
 const FORKS_MAX: u64 = 10 * GIB;
 
@@ -135,17 +137,17 @@ fn wide_size(rng: &mut Rng) -> u64 {
     rng.between(from / 4096, to / 4096) * 4096
 }
 
-/// A few places across borders, each of two or three regions.
+/// A few places across borders, each of two or three units.
 fn border_ranges(size: u64, extent_bytes: u64, rng: &mut Rng) -> WriteSpread {
     let end = size / REGION_BYTES * REGION_BYTES;
-    let mut borders = vec![0, end, size / CELL_SPAN_BYTES * CELL_SPAN_BYTES, size / WORD_BYTES * WORD_BYTES];
+    let mut borders = vec![0, end, size / CELL_SPAN_BYTES * CELL_SPAN_BYTES, size / LEAF_BYTES * LEAF_BYTES];
     borders.extend([BITS_FRAME_BYTES, TIB].into_iter().filter(|border| *border < size));
-    for unit in [REGION_BYTES, WORD_BYTES, CELL_SPAN_BYTES, extent_bytes, BITS_FRAME_BYTES] {
+    for unit in [SAVE_UNIT_BYTES, WORD_BYTES, LEAF_BYTES, CELL_SPAN_BYTES, extent_bytes, BITS_FRAME_BYTES] {
         borders.push(rng.between(1, (size / unit).max(1)) * unit);
     }
     let range_at = |border: u64, rng: &mut Rng| {
-        let from = border.saturating_sub(REGION_BYTES * rng.between(0, 2));
-        from.min(size)..(from + REGION_BYTES * rng.between(2, 3)).min(size)
+        let from = border.saturating_sub(SAVE_UNIT_BYTES * rng.between(0, 2));
+        from.min(size)..(from + SAVE_UNIT_BYTES * rng.between(2, 3)).min(size)
     };
     WriteSpread::new(borders.into_iter().map(|border| range_at(border, rng)).collect())
 }

@@ -296,14 +296,24 @@ fn in_both_roles() -> Vec<ScriptedScenario> {
             steps.push((second(12) + 50 * MILLISECOND, ScriptStep::Yield(0)));
             load(steps, second(12) + 20 * MILLISECOND, 30);
         }),
-        slow_link("promote-mid-snapshot", |steps| {
-            load(steps, second(4), 60);
-            // The first snapshot has ended, the second carries what was written meanwhile.
-            steps.push((second(5) + SECOND / 2, ScriptStep::Crash { node: 0, power: true, down_ns: 2 * SECOND }));
-            steps.push((second(6), ScriptStep::Promote { node: 1, force: true }));
-            load(steps, second(6) + SECOND / 2, 10);
-            steps.push((second(9), ScriptStep::Demote(0)));
-            steps.push((second(10), ScriptStep::Sync { full: true }));
-        }),
+        promoted_mid_snapshot(),
     ]
+}
+
+fn promoted_mid_snapshot() -> ScriptedScenario {
+    let second = |n: u64| n * SECOND;
+    slow_link("promote-mid-snapshot", |steps| {
+        load(steps, second(4), 60);
+        for n in 0..8 {
+            let (volume, offset) = ((n % 2) as u16, n / 2 * 64 * KIB);
+            let at = second(4) + (320 + n * 5) * MILLISECOND;
+            steps.push((at, ScriptStep::Write { volume, offset, length: 32 * KIB }));
+        }
+        // The first snapshot has ended, the second carries what was written meanwhile.
+        steps.push((second(5) + SECOND / 5, ScriptStep::Crash { node: 0, power: true, down_ns: 2 * SECOND }));
+        steps.push((second(6), ScriptStep::Promote { node: 1, force: true }));
+        load(steps, second(6) + SECOND / 2, 10);
+        steps.push((second(9), ScriptStep::Demote(0)));
+        steps.push((second(10), ScriptStep::Sync { full: true }));
+    })
 }

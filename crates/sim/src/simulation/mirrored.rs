@@ -3,7 +3,7 @@
 
 use engine::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
 use engine::cell::{self, CELL_BYTES, CellHead};
-use engine::limits::REGION_BYTES;
+use engine::limits::SAVE_UNIT_BYTES;
 use engine::superblock::Superblock;
 use engine::{GroupId, Input, NodeId, Store, VolumeId};
 
@@ -16,7 +16,7 @@ pub fn first_records(options: &SimOptions) -> FirstRecords {
     if options.spread.is_none() {
         return Vec::new();
     }
-    let small = SimOptions { volume_bytes: 2 * REGION_BYTES, spread: None, block_bytes: 4096, ..options.clone() };
+    let small = SimOptions { volume_bytes: 2 * SAVE_UNIT_BYTES, spread: None, block_bytes: 4096, ..options.clone() };
     let (mut simulation, group) = (Simulation::new(small, false), GroupId(0));
     while !simulation.world.cluster.in_step(group) {
         let now = simulation.world.now();

@@ -15,6 +15,7 @@ mod modes;
 mod outage;
 mod pair;
 mod report;
+mod scattered;
 mod slow;
 mod throughput;
 
@@ -116,10 +117,12 @@ enum LinkSeries {
     Slow,
     /// `auto` beside `off` on what does not get smaller
     Compression,
+    /// Scattered blocks written in an outage: what of them travels
+    Scattered,
 }
 
 impl LinkSeries {
-    const ALL: [LinkSeries; 11] = [
+    const ALL: [LinkSeries; 12] = [
         LinkSeries::Throughput,
         LinkSeries::Loss,
         LinkSeries::Buffers,
@@ -131,6 +134,7 @@ impl LinkSeries {
         LinkSeries::Modes,
         LinkSeries::Slow,
         LinkSeries::Compression,
+        LinkSeries::Scattered,
     ];
 
     /// As `--only` knows it.
@@ -151,6 +155,7 @@ impl LinkSeries {
             LinkSeries::Modes => modes::play(stage, arguments),
             LinkSeries::Slow => slow::play(stage, arguments),
             LinkSeries::Compression => compression::play(stage, arguments),
+            LinkSeries::Scattered => scattered::play(stage, arguments),
         }
     }
 }

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 /// `congestion = "auto"` looks at a full line for so long, and a little more.
 const AUTO_TAKES: Duration = Duration::from_secs(4);
-const GROUP: &str = "bench";
+pub const GROUP: &str = "bench";
 /// In `sync`, beside the other one, where a series asks for it.
 const LONE_GROUP: &str = "lone";
 const LONE_VOLUME_BYTES: u64 = 16 << 20;
@@ -342,6 +342,16 @@ impl LinkMoment {
 
     pub fn connections(&self) -> u64 {
         self.link["connections"].as_u64().unwrap_or_default()
+    }
+
+    /// What may differ from the peer's copy.
+    pub fn dirty_bytes(&self) -> Option<u64> {
+        self.group["peers"][0]["dirty_bytes"].as_u64()
+    }
+
+    /// By TCP, since the connection came up.
+    pub fn sent_bytes(&self) -> Option<u64> {
+        self.link["tcp"]["sent_bytes"].as_u64()
     }
 
     /// Age of what the peer has not applied, as `status` tells it.

@@ -18,19 +18,15 @@ use crate::{IoDone, IoResult, Output, Store};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HoleQuestion {
     /// A question is under way.
-    is_asking: bool,
+    pub is_asking: bool,
     /// The volume holds data, or short holes, from the walk's position up to this region.
     data_until: Option<(VolumeId, u64)>,
 }
 
 impl CatchUpSnapshot {
-    /// Asks what is at the beginning of a long run instead of reading it. True: it did, or must first hear an answer.
+    /// Asks what is at the beginning of a long run instead of reading it. True: it did.
     pub fn asks_for_hole(&mut self, common: &mut GroupCommon, cx: &mut Cx, volume: VolumeId, first: u64) -> bool {
-        let asked = self.asked;
-        if asked.is_asking {
-            return true;
-        }
-        if asked.data_until.is_some_and(|(of, until)| of == volume && first < until) {
+        if self.asked.data_until.is_some_and(|(of, until)| of == volume && first < until) {
             return false;
         }
         let Some((_, next)) = common.volumes.of(volume).next_of_snapshot(first, u64::MAX, ZERO_PART_BYTES_MAX) else {

@@ -251,9 +251,8 @@ impl PeerStream {
             return Some(NextRead { range: SyncRange { length, ..range }, compare: false, goes_on_at: None });
         }
         while let Some(volume) = common.volumes.get(pass.volume) {
-            let mut skipped = 0;
-            let found = volume.copy.next_to_ship(pass.region, &mut skipped);
-            if skipped > 0 {
+            let found = volume.copy.next_to_ship(pass.region);
+            if volume.copy.skips(pass.region, found) {
                 cx.coverage.hit(CoveragePoint::ResyncSkippedCovered);
             }
             let Some(first) = found else {
@@ -458,8 +457,7 @@ impl PeerStream {
         if pass.reads > 0 || !pass.probes.is_empty() {
             return PassEnding::Waits;
         }
-        let mut skipped = 0;
-        let left = common.volumes.copies().position(|copy| copy.next_to_ship(0, &mut skipped).is_some());
+        let left = common.volumes.copies().position(|copy| copy.next_to_ship(0).is_some());
         if let Some(volume) = left {
             // A local write failed behind the walk.
             (pass.volume, pass.region) = (volume, 0);

@@ -98,8 +98,7 @@ impl OrderedReplica {
         }
         while self.saver.has_room() {
             let Some(record) = self.way.next_to_save() else { break };
-            // All of a region of a sync will be overwritten: it is saved as a whole, in as few batches as can be.
-            let unit = if record.resync { limits::REGION_BYTES } else { BLOCK_BYTES };
+            let unit = if record.resync { common.undo.unit_bytes() } else { BLOCK_BYTES };
             let range = record.offset..record.offset + record.length;
             let ticket = if record.overwrites() {
                 let size_bytes = common.volumes[usize::from(record.volume.0)].size_bytes();

@@ -17,7 +17,19 @@ use units::exact::show_size;
 #[derive(Default)]
 struct VolumeBits {
     size_bytes: u64,
-    dirty: Vec<u64>,
+    /// First and last of neighbours.
+    ranges: Vec<(u64, u64)>,
+    dirty: u64,
+}
+
+impl VolumeBits {
+    fn mark(&mut self, region: u64) {
+        self.dirty += 1;
+        match self.ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(region) => *last = region,
+            _ => self.ranges.push((region, region)),
+        }
+    }
 }
 
 pub(super) fn report(image: &[u8], path: &Path) -> InspectReport {
@@ -30,7 +42,7 @@ pub(super) fn report(image: &[u8], path: &Path) -> InspectReport {
         volume.size_bytes = found.volume_bytes;
         for (at, word) in found.words.iter().enumerate() {
             let base = found.first_region.saturating_add(at as u64 * 64);
-            volume.dirty.extend((0..64).filter(|bit| word >> bit & 1 == 1).map(|bit| base.saturating_add(bit)));
+            (0..64).filter(|bit| word >> bit & 1 == 1).for_each(|bit| volume.mark(base.saturating_add(bit)));
         }
         Ok(())
     });
@@ -63,19 +75,19 @@ fn names(path: &Path) -> Option<Vec<String>> {
 
 /// What a checksum covers may still be no size and no region that there is: sums end at the largest number.
 fn describe(report: &mut InspectReport, number: u16, name: Option<&String>, volume: &VolumeBits) -> Value {
-    let ranges = ranges(volume.dirty.iter().copied());
+    let ranges = &volume.ranges;
     let regions = volume.size_bytes.div_ceil(REGION_BYTES);
-    let spare = if volume.dirty.last() == regions.checked_sub(1).as_ref() {
+    let spare = if regions > 0 && ranges.last().is_some_and(|(_, last)| *last == regions - 1) {
         regions.saturating_mul(REGION_BYTES) - volume.size_bytes
     } else {
         0
     };
-    let dirty_bytes = volume.dirty.len() as u64 * REGION_BYTES - spare;
+    let dirty_bytes = volume.dirty.saturating_mul(REGION_BYTES) - spare;
     let label = match name {
         Some(name) => format!("volume {name}"),
         None => format!("volume {} (by name)", u32::from(number) + 1),
     };
-    report.line(&label, format!("{} of {regions} regions dirty, {}", volume.dirty.len(), show_size(dirty_bytes)));
+    report.line(&label, format!("{} of {regions} regions dirty, {}", volume.dirty, show_size(dirty_bytes)));
     let lines = ranges.iter().map(|(first, last)| {
         let end = last.saturating_add(1).saturating_mul(REGION_BYTES).min(volume.size_bytes);
         let begin = first.saturating_mul(REGION_BYTES);
@@ -84,21 +96,9 @@ fn describe(report: &mut InspectReport, number: u16, name: Option<&String>, volu
     report.push_some(lines, ranges.len(), "ranges");
     json!({
         "volume": number, "name": name, "size_bytes": volume.size_bytes, "regions": regions,
-        "dirty_regions": volume.dirty.len(), "dirty_bytes": dirty_bytes,
+        "dirty_regions": volume.dirty, "dirty_bytes": dirty_bytes,
         "first_ranges": &ranges[..ranges.len().min(SHOWN)],
     })
-}
-
-/// Neighbours joined: first and last.
-fn ranges(set: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
-    let mut ranges: Vec<(u64, u64)> = Vec::new();
-    for region in set {
-        match ranges.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(region) => *last = region,
-            _ => ranges.push((region, region)),
-        }
-    }
-    ranges
 }
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
                     size,
                     index * REGIONS_PER_CELL,
                     Confirmed::default(),
-                    map.cell(index),
+                    &map.cell(index),
                 );
                 image.extend(encode(KIND, &head, &body));
             }
