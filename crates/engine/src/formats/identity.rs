@@ -278,7 +278,7 @@ impl fmt::Display for DecisionReason {
             DecisionReason::TwoPrimaries { ours, theirs } => write!(
                 f,
                 "both nodes are primary (generation {ours} here, {theirs} on the peer); \
-                 demote the node whose changes may be lost: 'farshore demote GROUP' there"
+                 'farshore resolve GROUP --keep NODE' keeps one node's content, and saves where the other node's differs"
             ),
             DecisionReason::PeerIsNewer { ours, theirs } => write!(
                 f,

@@ -18,7 +18,7 @@ pub enum ConfigCommand {
     Plan(ConfigPlanArgs),
     /// Have the running daemon take up the configuration file: groups come, leave, grow or start anew, settings change
     #[command(
-        after_help = "Examples:\n  farshore config apply\n  farshore config apply --close-clients\n\nBoth nodes need the same file: apply it on both. Until then the groups that differ do not meet; the others go on."
+        after_help = "Examples:\n  farshore config apply\n  farshore config apply --close-clients\n  farshore config apply --json\n\nBoth nodes need the same file: apply it on both. Until then the groups that differ do not meet; the others go on."
     )]
     Apply(ConfigApplyArgs),
     /// Print a commented example with every key
@@ -40,6 +40,9 @@ pub struct ConfigApplyArgs {
     /// Cut off clients that are attached to a group that has to stop: they fail with what they have not flushed
     #[arg(long)]
     pub close_clients: bool,
+    /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub reach: ReachAny,
 }

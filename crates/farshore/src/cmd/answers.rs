@@ -43,13 +43,22 @@ impl Answers {
     /// # Errors
     /// The command was typed wrongly, for whichever group.
     pub fn add(&mut self, group: &str, answer: Result<Reply, CommandFailure>) -> Result<(), CommandFailure> {
+        self.add_of(Some(group), answer)
+    }
+
+    /// The same of a command for a node as a whole.
+    pub fn add_of_node(&mut self, answer: Result<Reply, CommandFailure>) -> Result<(), CommandFailure> {
+        self.add_of(None, answer)
+    }
+
+    fn add_of(&mut self, group: Option<&str>, answer: Result<Reply, CommandFailure>) -> Result<(), CommandFailure> {
         match answer {
             Err(failure) if failure.exit == Exit::Usage => return Err(failure),
-            Err(failure) => self.failed(Some(group), failure),
+            Err(failure) => self.failed(group, failure),
             Ok(reply) if self.json => self.keep(group, reply),
             Ok(reply) => match said(reply) {
-                Ok(exit) => self.ends_with(Some(group), exit),
-                Err(failure) => self.failed(Some(group), failure),
+                Ok(exit) => self.ends_with(group, exit),
+                Err(failure) => self.failed(group, failure),
             },
         }
         Ok(())
@@ -106,7 +115,7 @@ impl Answers {
         warnings.iter().filter(|warning| !message.contains(*warning)).for_each(warn);
     }
 
-    fn keep(&mut self, group: &str, reply: Reply) {
+    fn keep(&mut self, group: Option<&str>, reply: Reply) {
         match reply {
             Reply::Ok { message, warnings, done_on, unchanged, operation } => {
                 let result = match (unchanged, self.verb) {
@@ -114,21 +123,21 @@ impl Answers {
                     (false, "sync") => OperationState::Running,
                     (false, _) => OperationState::Done,
                 };
-                self.ends_with(Some(group), if warnings.is_empty() { Exit::Done } else { Exit::Warning });
-                let about = self.about(Some(group), result, message);
+                self.ends_with(group, if warnings.is_empty() { Exit::Done } else { Exit::Warning });
+                let about = self.about(group, result, message);
                 self.list.push(AnswerView { done_on, operation, warnings, ..about });
             }
             Reply::Error { message, code, refusal, operation } => {
                 let refusal = refusal.map_or_else(|| RefusalView::of(&code), |refusal| *refusal);
-                self.ends_with(Some(group), Exit::Failed);
-                let about = self.about(Some(group), refusal.outcome(&code), message);
+                self.ends_with(group, Exit::Failed);
+                let about = self.about(group, refusal.outcome(&code), message);
                 self.list.push(AnswerView { operation, refusal: Some(refusal), ..about });
             }
-            other => self.failed(Some(group), unexpected(&other)),
+            other => self.failed(group, unexpected(&other)),
         }
     }
 
-    /// `group`: `None` where it is not known which ones are meant.
+    /// `group`: `None` where it is not known which ones are meant, or none is.
     fn failed(&mut self, group: Option<&str>, failure: CommandFailure) {
         self.ends_with(group, failure.exit);
         if !self.json {

@@ -2,6 +2,7 @@
 
 use toolkit::screen::clean;
 
+use super::answers::Answers;
 use super::reach;
 use crate::api::{ApiRequest, ConfigPlan, Reply};
 use crate::args::{ConfigApplyArgs, ConfigPlanArgs};
@@ -24,7 +25,9 @@ pub fn plan(args: &ConfigPlanArgs) -> CommandOutcome {
 
 pub fn apply(args: &ConfigApplyArgs) -> CommandOutcome {
     let request = ApiRequest::ConfigApply { close_clients: args.close_clients };
-    reach::report(reach::ask_any(&args.reach, request)?)
+    let mut answers = Answers::new("config apply", args.json);
+    answers.add_of_node(reach::ask_any(&args.reach, request))?;
+    answers.finish()
 }
 
 fn page(plan: &ConfigPlan) -> String {

@@ -256,7 +256,12 @@ impl Desk {
         for group in snapshot.groups.iter().filter(|group| !group.status.starting) {
             let Some(named) = config.group_by_id(group.status.id) else { continue };
             let (kept, now) = (overrides.of(&named.name), &group.status);
-            granted.extend(now.is_granted.then(|| named.name.to_string()));
+            if now.is_granted {
+                granted.push(named.name.to_string());
+            } else {
+                // The event that said so may be lost: the next grant is another one, wherever it stands.
+                self.granted.borrow_mut().remove(&now.id);
+            }
             let effective = kept.effective(&named.settings);
             let facts = GroupFacts {
                 group: named.name.as_str(),

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{Seek, SeekFrom};
 
 use settings::keys::SettingKey;
-use settings::{Config, ConfiguredGroup, GroupOverrides, Keyed, LinkOverrides, NodeName, Problems};
+use settings::{Config, ConfiguredGroup, ConfiguredVolume, GroupOverrides, Keyed, LinkOverrides, NodeName, Problems};
 use units::size::show_exact;
 
 use super::{devices, names};
@@ -101,9 +101,14 @@ impl ConfigChange<'_> {
         sizes: &BTreeMap<(String, String), u64>,
     ) -> Option<ConfigStep> {
         let name = group.name.as_str();
+        let is_sized = |volume: &ConfiguredVolume| sizes.contains_key(&(name.to_owned(), volume.name.to_string()));
         let (Some(before), Some(opened)) = (self.now.group(name), running.groups.get(name)) else {
             let role = if group.primary == *self.node { "primary" } else { "secondary" };
-            let text = format!("it starts; where nothing is on record of it yet, as {role}");
+            let missing = group.volumes.iter().filter(|volume| !is_sized(volume)).map(|volume| {
+                let device = volume.device(self.node).display();
+                format!("; volume {}: {device} cannot be opened now, and without it the group starts failed", volume.name)
+            });
+            let text = format!("it starts; where nothing is on record of it yet, as {role}{}", missing.collect::<String>());
             return Some(step(ConfigAction::Add, Some(name), text));
         };
         let mut anew = self.starts_anew(before, group);
@@ -280,6 +285,8 @@ mod tests {
         let (steps, restart) = planned(&renamed);
         assert!(steps[0].starts_with("remove db: its export closes") && steps[0].ends_with("[2]"), "{steps:?}");
         assert!(steps[1].starts_with("add web: it starts") && steps[1].ends_with("[0]"), "{steps:?}");
+        let missing = format!("volume data: {} cannot be opened now", parsed(EXAMPLE).groups[0].volumes[0].device(&NodeName::parse("alpha").expect("a name")).display());
+        assert!(steps[1].contains(&missing), "{steps:?}");
         assert!(restart.is_empty(), "{restart:?}");
     }
 

@@ -87,7 +87,7 @@ pub(super) fn report(file: &File, size_bytes: u64) -> std::io::Result<InspectRep
     let lines = ranges.iter().enumerate().map(|(number, range)| {
         let UndoEntry { volume, offset, length, .. } = range.entry;
         let zeroes = if range.at.is_none() { ", zeroes" } else { "" };
-        format!("    range {number}: volume {} from byte {offset}, {length} bytes{zeroes}", volume.0 + 1)
+        format!("    range {number}: volume {} (by name) from byte {offset}, {length} bytes{zeroes}", volume.0 + 1)
     });
     report.push_some(lines, ranges.len(), "ranges");
     report.line("in all", format!("{} ranges, {}", ranges.len(), show_size(head.content_bytes)));

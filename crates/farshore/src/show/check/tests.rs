@@ -128,7 +128,7 @@ fn what_the_peer_says_counts_and_its_silence_too() {
     // Both say it, and it is told once.
     check(&[(&theirs("state"), json!("logging")), ("/groups/0/state", json!("queuing"))], Warning, "db is queuing");
     let primary = [(&*theirs("role"), json!("primary")), (&*theirs("protection"), json!("both-durable"))];
-    check(&primary, Critical, "db: both nodes are primary");
+    check(&primary, Critical, "db: both nodes are primary ('farshore resolve db --keep NODE')");
     check(&[(&theirs("volumes/0/error"), json!("gone"))], Critical, "db on beta: volume data: gone");
     let silent = json!([{"node": "beta", "status": null, "why": "it does not answer within 1s"}]);
     let words = "what beta says of itself is not known: it does not answer within 1s";
