@@ -358,6 +358,10 @@ pub enum Input {
         group: GroupId,
         opened: Result<Box<GroupConfig>, String>,
     },
+    /// Groups that this node defines already, and adds soon: what a peer sends for them meanwhile is ignored.
+    Expect {
+        groups: Vec<GroupId>,
+    },
     /// Take up one more group, as at a start. `refused`: as of [`Node::refuse`].
     Add {
         config: Box<GroupConfig>,

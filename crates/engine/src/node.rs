@@ -48,9 +48,10 @@ pub struct Node {
     /// A socket took bytes: the link may have credit again.
     links_moved: bool,
     now: Now,
-    /// Groups that leave the node once they are at rest, and those that have left.
+    /// Groups that leave the node once they are at rest.
     removing: BTreeSet<GroupId>,
-    gone: BTreeSet<GroupId>,
+    /// Groups that have left, with what they knew, and those that are to come.
+    gone: BTreeMap<GroupId, Option<reset::LeftBehind>>,
     stopping: bool,
     stopped: bool,
 }
@@ -84,7 +85,7 @@ impl Node {
             links_moved: false,
             now: Now::default(),
             removing: BTreeSet::new(),
-            gone: BTreeSet::new(),
+            gone: BTreeMap::new(),
             stopping: false,
             stopped: false,
         }
@@ -129,6 +130,7 @@ impl Node {
             }
             Input::Command { group, id, command } => self.in_group(group, |g, cx| g.command(cx, id, command)),
             Input::Reopened { group, opened } => self.in_group(group, |g, cx| reset::reopened(g, cx, opened)),
+            Input::Expect { groups } => self.expect_groups(groups),
             Input::Add { config, entropy, refused } => self.add_group(*config, entropy, refused),
             Input::Remove { group } => self.remove_group(group),
             Input::LinkUp { peer, link, session, apart } => self.link_up(peer, (link, session), apart),
@@ -282,7 +284,7 @@ impl Node {
                 self.link_down(link, &reason);
             }
             // Of a group that has left, and may come again: the session ends with its coming.
-            _ if self.gone.contains(&header.group)
+            _ if self.gone.contains_key(&header.group)
                 || self.links.get(&peer).is_some_and(|link| link.is_apart(header.group)) =>
             {
                 self.coverage.hit(CoveragePoint::FrameForGroupGone);

@@ -6,8 +6,9 @@ use engine::coverage::CoveragePoint;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, RefusalCode};
+use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, at_rest, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, at_rest, node_failed, options, unflushed};
 use sim::world::resets::reloads;
 
 /// Clients write, and both copies become equal.
@@ -140,4 +141,64 @@ fn other_groups_go_on() {
     }
     world.pass(2 * SECOND);
     goes_on(&mut world);
+}
+
+// proves: P6
+/// An old primary failed, and its peer was promoted. Its operator corrects the path of a device and applies that: the group that comes again
+/// knew nothing of the peer, and served beside it.
+#[test]
+fn a_primary_that_comes_again_is_not_opened_beside_one_that_serves() {
+    for is_cut in [false, true] {
+        let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+        world.pass(10 * SECOND);
+        world.cluster[0].storage.trouble.fail_next_record = true;
+        let id = world.write(0, 32 * KIB, 4 * KIB);
+        assert!(!world.answer(id).0 && node_failed(&world, 0));
+        assert!(matches!(world.promote(1, true), CommandResult::Warning(_)));
+        world.pass(SECOND);
+        if is_cut {
+            world.cut([false; 2]);
+            world.pass(20 * SECOND);
+        }
+        reloads(&mut world, 0, GROUP);
+        is_back(&mut world, 0);
+        for _ in 0..if is_cut { 8 } else { 40 } {
+            world.pass(SECOND / 2);
+            assert!(!(world.cluster[0].serves(GROUP) && world.cluster[1].serves(GROUP)), "{is_cut}");
+        }
+        assert!(is_cut || world.figures(0).reason.contains("stays closed"), "{}", world.figures(0).reason);
+    }
+}
+
+// proves: P1
+/// A flush failed, and no record tells: what the group knew of it went with the group.
+#[test]
+fn what_a_failed_flush_lost_is_fetched_by_a_group_that_comes_again() {
+    let mut world = unflushed();
+    let confirmed = world.images_of(1);
+    let near = &mut world.cluster[0].storage.trouble;
+    (near.fail_next_flush, near.state_full_until) = (true, ALWAYS);
+    let flush = world.flush(0);
+    assert!(!world.answer(flush).0 && node_failed(&world, 0));
+    reloads(&mut world, 0, GROUP);
+    world.until("it is gone", |world| world.glance(0, GROUP).is_none());
+    world.cluster[0].storage.trouble.state_full_until = 0;
+    world.until("its export is open", |world| world.cluster[0].serves(GROUP));
+    assert_eq!(world.coverage(0, CoveragePoint::TailPulled), 1);
+    assert_eq!(world.images_of(0), confirmed, "all that the peer had is here again");
+    goes_on(&mut world);
+}
+
+/// Writers of a group that starts anew beside a peer that is well are not answered alone: the export opens when both have met.
+#[test]
+fn the_export_of_a_group_that_comes_again_waits_for_its_peer() {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Sync, Policy::Strict));
+    world.write_done(0, 0, 16 * KIB);
+    world.drain();
+    reloads(&mut world, 0, GROUP);
+    is_back(&mut world, 0);
+    world.until("its export is open", |world| world.serves(GROUP));
+    let status = world.cluster[0].status_of(GROUP).expect("it is here");
+    assert!(status.meeting.is_some(), "the two have met: {}", status.peer.link_reason);
+    world.until("they are in step", ScenarioWorld::in_step);
 }

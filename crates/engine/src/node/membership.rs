@@ -17,6 +17,13 @@ use crate::{GroupConfig, Output};
 const GROUPS_CHANGED: &str = "a group of the two nodes came or left; the link comes up anew";
 
 impl Node {
+    /// They are ignored in frames as those that have left.
+    pub(super) fn expect_groups(&mut self, groups: alloc::vec::Vec<GroupId>) {
+        for id in groups.into_iter().filter(|id| !self.groups.contains_key(id)) {
+            self.gone.entry(id).or_default();
+        }
+    }
+
     /// The group starts as at a start of the node. `refused`: it is not taken up, for this reason, and was this at last, as far as that
     /// is known. A group of this number that is here, and a node that stops, leave nothing to do.
     pub(super) fn add_group(&mut self, config: GroupConfig, entropy: u64, refused: Option<(String, Option<Identity>)>) {
@@ -25,10 +32,11 @@ impl Node {
             return;
         }
         self.coverage.hit(CoveragePoint::GroupAdded);
-        self.gone.remove(&id);
         let mut group = Group::new(self.config.node, config);
-        if let Some((why, recorded)) = refused {
-            group.refuse(why, recorded);
+        match (self.gone.remove(&id), refused) {
+            (Some(Some(left)), refused) => reset::comes_again(&mut group, left, entropy, refused),
+            (_, Some((why, recorded))) => group.refuse(why, recorded),
+            (_, None) => {}
         }
         self.memory.joins(group.reserve_bytes());
         self.groups.insert(id, group);
@@ -84,7 +92,8 @@ impl Node {
         {
             link.uses(before, now);
         }
-        self.gone.insert(id);
+        let is_linked = self.links.get(&peer).is_some_and(|link| link.session.is_some() && !link.is_apart(id));
+        self.gone.insert(id, Some(reset::leaves(&group, is_linked)));
         self.part_with(peer, GROUPS_CHANGED.into());
         self.outputs.push_back(Output::Removed { group: id });
     }

@@ -44,7 +44,8 @@ pub(super) fn removed(world: &mut World, node: usize, group: GroupId) {
         return;
     }
     world.log(format_args!("group {} has left node {node}", group.0));
-    world.cluster[node].is_reset(group, false);
+    let beside = serves_later(world, node, group);
+    world.cluster[node].is_reset(group, beside);
     starts_anew(world, node, group);
     world.cluster[node].storage.closes(group, true);
     let (boot, after) = (world.cluster[node].boot(), world.rng.between(100_000, 300_000_000));
