@@ -163,7 +163,7 @@ fn clients_of_a_group_that_has_to_stop_are_asked_for() {
 }
 
 // proves: rule 21
-/// Both devices are enlarged under running daemons. Neither is restarted, and nothing but what was added is compared.
+/// Both devices are enlarged under running daemons. Neither is restarted, no client is cut off, and nothing but what was added is compared.
 #[test]
 fn a_volume_grows_on_both_nodes() {
     if must_skip("config_apply", &[("nbdinfo (apt: libnbd-bin)", is_installed("nbdinfo"))]) {
@@ -172,13 +172,29 @@ fn a_volume_grows_on_both_nodes() {
     let mut pair = Pair::replicating(&PairPlan::DEFAULT);
     pair.qemu_io(Side::Near, "data", &["write -P 7 15M 1M", "flush"]);
     pair.wait_for_rest(Side::Near);
+    let commands: Vec<String> = (0..60)
+        .flat_map(|at| {
+            let from = at * 64;
+            [format!("write -P {} {from}k 4k", at + 1), format!("read -P {} {from}k 4k", at + 1), "sleep 100".into()]
+        })
+        .collect();
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let client = pair.start_qemu_io(Side::Near, "data", &commands);
+    pair.until("it is attached", |pair| status_of(pair, Side::Near, GROUP)["volumes"][0]["clients"] == 1);
     for node in [Side::Far, Side::Near] {
         let device = File::options().write(true).open(pair.device(node, "data")).expect("a volume");
         device.set_len(24 * MIB).expect("room");
+        if node == Side::Near {
+            let steps = plan(&pair, node)["steps"].clone();
+            assert_eq!((&steps[0]["clients"], &steps[0]["clients_held"]), (&0.into(), &1.into()), "{steps}");
+        }
         let said = pair.done(node, &["config", "apply"]);
         assert!(said.contains("restart g: volume data: its device has 24 MiB now, and had 16 MiB"), "{said}");
     }
     pair.until("it replicates", |pair| status_of(pair, Side::Near, GROUP)["state"] == "replicating");
+    assert_eq!(status_of(&pair, Side::Near, GROUP)["volumes"][0]["clients"], 1, "it is attached still");
+    let (is_fine, said) = client.finish(&mut pair);
+    assert!(is_fine, "{said}");
     let output =
         Command::new("nbdinfo").args(["--size", &pair.uri(Side::Near, "data")]).output().expect("nbdinfo runs");
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), (24 * MIB).to_string());
@@ -186,7 +202,8 @@ fn a_volume_grows_on_both_nodes() {
     pair.wait_for_rest(Side::Near);
     // It counts from the group's own start.
     let sent = pair.counter(Side::Near, "group.g.resynced_bytes");
-    assert!(sent <= 8 * MIB, "what was there is known: {sent} bytes");
+    // What the client wrote while the two nodes differed in size was tracked.
+    assert!(sent <= 8 * MIB + 60 * 4096, "what was there is known: {sent} bytes");
     pair.stop_both();
     pair.assert_equal(&["data", "log"]);
 }
@@ -237,6 +254,9 @@ fn bad_input_changes_nothing() {
     expect(&pair.run(Side::Near, &["config", "plan"]), 1, &["mode = sync", "restart of the daemon", "cluster = other"]);
     expect(&pair.run(Side::Near, &["config", "apply"]), 2, &["nothing was changed", "cluster = other (was test)"]);
     assert_eq!(status_of(&pair, Side::Near, GROUP)["mode"], "async");
+    with(&sound.replace("journal = \"16MiB\"", "journal = \"32MiB\""));
+    let said = expect(&pair.run(Side::Near, &["config", "apply"]), 2, &["nothing was changed", "16 MiB", "stays"]);
+    assert!(said.contains("farshore.toml:"), "{said}");
     // Volumes of other names are others.
     with(&sound.replace("volumes.log]", "volumes.logs]"));
     expect(
@@ -264,6 +284,62 @@ fn a_group_that_cannot_be_opened_comes_as_failed() {
     assert_eq!(status_of(&pair, Side::Near, "h")["state"], "failed");
     File::create(pair.device(Side::Near, "web")).expect("a volume").set_len(4 * MIB).expect("room");
     pair.done(Side::Near, &["reset", "h"]);
-    assert!(write_to(&pair, "h/web", &["write 0 4k"]).0);
+    pair.until("it serves", |pair| write_to(pair, "h/web", &["write 0 4k"]).0);
     assert!(pair.stop(Side::Near).success());
+}
+
+/// A device was accepted, and then the roles changed: the group began in the role of then, beside the node that is primary now.
+#[test]
+fn a_device_that_was_accepted_in_another_role_is_asked_for_again() {
+    let mut pair = Pair::replicating(&PairPlan::DEFAULT);
+    pair.wait_for_rest(Side::Near);
+    fs::copy(pair.device(Side::Near, "data"), pair.device(Side::Near, "other")).expect("copied");
+    pair.edit_config("near/data", "near/other");
+    expect(&pair.run(Side::Near, &["accept-device", GROUP, "data", "--content-is-good"]), 0, &["accepted"]);
+    pair.done(Side::Near, &["switchover", GROUP, "--to", "far"]);
+    let refused = pair.run(Side::Near, &["config", "apply"]);
+    expect(&refused, 2, &["nothing was changed", "is not the device that is recorded", "--rebuild"]);
+    let roles = Side::BOTH.map(|node| status_of(&pair, node, GROUP)["role"].clone());
+    assert_eq!(roles, ["secondary", "primary"]);
+    pair.stop_both();
+}
+
+// proves: P6
+/// The old primary's file had a wrong path, and its peer was promoted. The path is corrected and applied: the old primary served beside it.
+#[test]
+fn an_old_primary_whose_path_is_corrected_does_not_serve_beside_the_promoted_one() {
+    let mut pair = Pair::replicating(&PairPlan::DEFAULT);
+    pair.wait_for_rest(Side::Near);
+    assert!(pair.stop(Side::Near).success());
+    fs::rename(pair.device(Side::Near, "data"), pair.device(Side::Near, "moved")).expect("renamed");
+    pair.serve(Side::Near);
+    expect(&pair.run(Side::Far, &["promote", GROUP, "--force"]), 1, &["promoted at sequence"]);
+    pair.until("it heard of that", |pair| status_of(pair, Side::Near, GROUP)["flow"] == "fork");
+    pair.edit_config("near/data", "near/moved");
+    pair.done(Side::Near, &["config", "apply"]);
+    pair.until("it has started", |pair| status_of(pair, Side::Near, GROUP)["state"] != "failed");
+    let (is_served, said) = write_to(&pair, &format!("{GROUP}/data"), &["write -P 9 0 4k"]);
+    assert!(!is_served, "{said}");
+    pair.stop_both();
+}
+
+/// The link ends three times for a group that comes; writers in `sync` of another group went on alone each time.
+#[test]
+fn writers_of_other_groups_wait_for_the_link() {
+    let mut pair = Pair::replicating(&PairPlan::DEFAULT);
+    pair.done(Side::Near, &["set", GROUP, "mode=sync", "policy=degrade", "degrade=logging"]);
+    pair.wait_for_rest(Side::Near);
+    let before = pair.counter(Side::Near, "group.g.resynced_bytes");
+    let commands: Vec<String> =
+        (0..40).flat_map(|at| [format!("write -P {} {}k 4k", at + 1, at * 64), "sleep 20".to_owned()]).collect();
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let client = pair.start_qemu_io(Side::Near, "data", &commands);
+    add_second(&pair);
+    pair.done(Side::Near, &["config", "apply"]);
+    let (is_fine, said) = client.finish(&mut pair);
+    assert!(is_fine, "{said}");
+    pair.wait_for_rest(Side::Near);
+    assert_eq!(pair.counter(Side::Near, "group.g.resynced_bytes"), before, "nothing was synced for it");
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
 }

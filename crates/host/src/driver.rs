@@ -17,6 +17,7 @@ mod control;
 mod disk_requests;
 mod event_log;
 mod groups;
+mod held_clients;
 mod notices;
 mod peers;
 mod plane;
@@ -33,12 +34,12 @@ use std::time::Duration;
 
 use tokio::task::{LocalSet, spawn_local};
 
-pub use control::{DriverControl, Gone, LetGo};
+pub use control::{ClientsOfRemoved, DriverControl, Gone};
 pub use notices::{DriverNews, DriverNotice, NoticeReceiver, NoticeSender, notices};
 pub use request_recorder::{RecordedKind, RecordedRequest, RecordedRequests};
 pub use setup::{
-    AddedGroup, CompareDefinitions, DefinitionsDifference, DriverSetup, GroupOpener, GroupSetup, LinkSetup, Listen,
-    NodeProof, OpenedGroup, RefusedGroup, Stores, VolumeSetup, group_tag,
+    AddedGroup, CompareDefinitions, DefinitionsDifference, DriverSetup, GroupOpener, GroupSetup, LetGo, LinkSetup,
+    Listen, NodeProof, OpenedGroup, RefusedGroup, Stores, VolumeSetup, group_tag,
 };
 pub use snapshot::{DriverSnapshot, GroupSnapshot, LinkSnapshot, PeerConnection, SyncPace, VolumeSnapshot};
 

@@ -36,4 +36,7 @@ pub struct ConfigStep {
     pub text: String,
     /// clients attached now that the step would cut off
     pub clients: u64,
+    /// clients attached now whose requests wait while the group starts anew
+    #[serde(default)]
+    pub clients_held: u64,
 }

@@ -42,8 +42,12 @@ fn page(plan: &ConfigPlan) -> String {
         let (action, group) = (clean(step.action.as_str()), step.group.as_deref().unwrap_or("(all groups)"));
         text += &format!("  {action:width$}  {}: {}\n", clean(group), clean_lines(&step.text));
         if step.clients > 0 {
-            let clients = if step.clients == 1 { "1 client".to_owned() } else { format!("{} clients", step.clients) };
+            let clients = clients(step.clients);
             text += &format!("  {:width$}  {clients} attached: they end first, or --close-clients cuts them off\n", "");
+        }
+        if step.clients_held > 0 {
+            let clients = clients(step.clients_held);
+            text += &format!("  {:width$}  {clients} attached: their requests wait meanwhile\n", "");
         }
     }
     if !needs_restart.is_empty() {
@@ -53,6 +57,10 @@ fn page(plan: &ConfigPlan) -> String {
     text
 }
 
+fn clients(count: u64) -> String {
+    if count == 1 { "1 client".to_owned() } else { format!("{count} clients") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,13 +68,14 @@ mod tests {
     #[test]
     fn a_plan_is_a_list_of_steps() {
         let text = r#"{"schema":"s","node":"alpha","file":"/f.toml","steps":[
-            {"action":"restart","group":"db","text":"volume log: its device has 2 GiB now, and had 1 GiB","clients":2},
+            {"action":"restart","group":"db","text":"volume log: its device has 2 GiB now, and had 1 GiB","clients":0,"clients_held":1},
+            {"action":"remove","group":"old","text":"it stops","clients":2,"clients_held":0},
             {"action":"add","group":"web","text":"it starts","clients":0}],"needs_restart":[]}"#;
         let plan: ConfigPlan = serde_json::from_str(text).expect("one");
         assert_eq!(
             page(&plan),
             "'farshore config apply' on node alpha would take up /f.toml:\n  restart  db: volume log: its device has 2 GiB now, and \
-             had 1 GiB\n           2 clients attached: they end first, or --close-clients cuts them off\n  add      web: it starts\n"
+             had 1 GiB\n           1 client attached: their requests wait meanwhile\n  remove   old: it stops\n           2 clients attached: they end first, or --close-clients cuts them off\n  add      web: it starts\n"
         );
         let same = ConfigPlan { steps: Vec::new(), ..plan.clone() };
         assert_eq!(page(&same), "/f.toml says what holds on node alpha already; nothing to do\n");

@@ -42,6 +42,12 @@ pub(super) fn read(now: &Config, node: &NodeName) -> Result<Config, String> {
     let silent = wanted.check_to_serve(node).map_err(|problems| problems.to_string())?;
     let mut problems = names::refused(&wanted, node);
     problems.extend(devices::refused(&wanted, node, &silent));
+    problems.extend(wanted.groups_of(node).filter_map(|group| {
+        let before = now.group(group.name.as_str())?.layout.journal_bytes;
+        let at = format!("groups.{}.journal", group.name);
+        let text = format!("journal is {} and stays so: the daemon refuses a file of another size", show_exact(before));
+        (before != group.layout.journal_bytes).then(|| wanted.problem(&at, text))
+    }));
     match problems.is_empty() {
         true => Ok(wanted),
         false => Err(Problems::new(&wanted.file, problems).to_string()),
@@ -66,9 +72,13 @@ impl ConfigChange<'_> {
         steps.extend(self.link());
         steps.extend(self.wanted.groups_of(self.node).filter_map(|group| self.step(group, running, sizes)));
         for step in &mut steps {
-            let closes = matches!(step.action, ConfigAction::Remove | ConfigAction::Restart);
-            let attached = step.group.as_ref().and_then(|group| running.clients.get(group));
-            step.clients = attached.copied().filter(|_| closes).unwrap_or(0);
+            let Some(name) = &step.group else { continue };
+            let attached = running.clients.get(name).copied().unwrap_or(0);
+            match step.action {
+                ConfigAction::Restart if self.holds_clients(name) => step.clients_held = attached,
+                ConfigAction::Remove | ConfigAction::Restart => step.clients = attached,
+                _ => {}
+            }
         }
         ConfigPlan {
             schema: CONFIG_PLAN_SCHEMA.to_owned(),
@@ -106,9 +116,13 @@ impl ConfigChange<'_> {
             let role = if group.primary == *self.node { "primary" } else { "secondary" };
             let missing = group.volumes.iter().filter(|volume| !is_sized(volume)).map(|volume| {
                 let device = volume.device(self.node).display();
-                format!("; volume {}: {device} cannot be opened now, and without it the group starts failed", volume.name)
+                format!(
+                    "; volume {}: {device} cannot be opened now, and without it the group starts failed",
+                    volume.name
+                )
             });
-            let text = format!("it starts; where nothing is on record of it yet, as {role}{}", missing.collect::<String>());
+            let text =
+                format!("it starts; where nothing is on record of it yet, as {role}{}", missing.collect::<String>());
             return Some(step(ConfigAction::Add, Some(name), text));
         };
         let mut anew = self.starts_anew(before, group);
@@ -142,6 +156,18 @@ impl ConfigChange<'_> {
             texts.push(format!("{hidden} changed in the file, with no effect: 'set' gave the value that holds ('farshore set {name} KEY=default')"));
         }
         Some(step(action, Some(name), texts.join(", ")))
+    }
+
+    /// A group that starts anew on the devices that it has, for the same clients: they may wait for it.
+    fn holds_clients(&self, name: &str) -> bool {
+        let is_same = |(before, wanted): (&ConfiguredVolume, &ConfiguredVolume)| {
+            before.name == wanted.name && before.device(self.node) == wanted.device(self.node)
+        };
+        self.now.group(name).zip(self.wanted.group(name)).is_some_and(|(before, wanted)| {
+            (&before.primary, &before.secondary) == (&wanted.primary, &wanted.secondary)
+                && before.volumes.len() == wanted.volumes.len()
+                && before.volumes.iter().zip(&wanted.volumes).all(is_same)
+        })
     }
 
     /// What the group cannot take up while it runs.
@@ -207,7 +233,7 @@ impl ConfigChange<'_> {
 }
 
 fn step(action: ConfigAction, group: Option<&str>, text: String) -> ConfigStep {
-    ConfigStep { action, group: group.map(str::to_owned), text, clients: 0 }
+    ConfigStep { action, group: group.map(str::to_owned), text, clients: 0, clients_held: 0 }
 }
 
 /// The keys whose values differ, each as `key = new (was old)`.
@@ -254,11 +280,12 @@ mod tests {
         let plan = change.plan(&running, &sizes);
         let shown = plan.steps.iter().map(|step| {
             format!(
-                "{} {}: {} [{}]",
+                "{} {}: {} [{} {}]",
                 step.action.as_str(),
                 step.group.as_deref().unwrap_or("-"),
                 step.text,
-                step.clients
+                step.clients,
+                step.clients_held
             )
         });
         (shown.collect(), plan.needs_restart)
@@ -272,20 +299,25 @@ mod tests {
     #[test]
     fn each_change_is_the_least_that_takes_it_up() {
         let (steps, restart) = planned(&EXAMPLE.replace("mode = \"async\"", "mode = \"sync\""));
-        assert_eq!(steps, ["set db: mode = sync (was async) [0]"]);
+        assert_eq!(steps, ["set db: mode = sync (was async) [0 0]"]);
         assert!(restart.is_empty());
         let (steps, restart) = planned(&(EXAMPLE.to_owned() + "# grown\n"));
-        assert_eq!(steps, ["restart db: volume log: its device has 2 GiB now, and had 1 GiB [2]"]);
+        assert_eq!(steps, ["restart db: volume log: its device has 2 GiB now, and had 1 GiB [0 2]"]);
         assert!(restart.is_empty());
+        let (steps, _) = planned(&EXAMPLE.replace("/dev/", "/dev/other/"));
+        assert!(steps.len() == 1 && steps[0].ends_with("[2 0]"), "other devices may hold something else: {steps:?}");
     }
 
     #[test]
     fn groups_come_and_leave() {
         let renamed = EXAMPLE.replace("[groups.db", "[groups.web");
         let (steps, restart) = planned(&renamed);
-        assert!(steps[0].starts_with("remove db: its export closes") && steps[0].ends_with("[2]"), "{steps:?}");
-        assert!(steps[1].starts_with("add web: it starts") && steps[1].ends_with("[0]"), "{steps:?}");
-        let missing = format!("volume data: {} cannot be opened now", parsed(EXAMPLE).groups[0].volumes[0].device(&NodeName::parse("alpha").expect("a name")).display());
+        assert!(steps[0].starts_with("remove db: its export closes") && steps[0].ends_with("[2 0]"), "{steps:?}");
+        assert!(steps[1].starts_with("add web: it starts") && steps[1].ends_with("[0 0]"), "{steps:?}");
+        let missing = format!(
+            "volume data: {} cannot be opened now",
+            parsed(EXAMPLE).groups[0].volumes[0].device(&NodeName::parse("alpha").expect("a name")).display()
+        );
         assert!(steps[1].contains(&missing), "{steps:?}");
         assert!(restart.is_empty(), "{restart:?}");
     }

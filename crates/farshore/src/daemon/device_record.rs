@@ -26,6 +26,8 @@ pub(super) type GroupDevices = BTreeMap<String, DeviceId>;
 pub(super) struct Accepted {
     /// As which the group begins anew on this node.
     pub begins_as: Role,
+    /// The role on record when that was said; `None`: there was none.
+    pub was: Option<Role>,
     pub devices: GroupDevices,
 }
 
@@ -67,16 +69,20 @@ pub(super) fn read_accepted(directory: &Path) -> anyhow::Result<Option<Accepted>
         )
     };
     let Some((head, devices)) = read(directory, ACCEPTED).with_context(lost)? else { return Ok(None) };
-    let begins_as = match head.get("begins").map(String::as_str) {
-        Some("primary") => Role::Primary,
-        Some("secondary") => Role::Secondary,
-        _ => return Err(anyhow::anyhow!("it does not say in which role").context(lost())),
+    let role = |key: &str| match head.get(key).map(String::as_str) {
+        Some("primary") => Ok(Some(Role::Primary)),
+        Some("secondary") => Ok(Some(Role::Secondary)),
+        None => Ok(None),
+        Some(_) => Err(anyhow::anyhow!("it does not say in which role").context(lost())),
     };
-    Ok(Some(Accepted { begins_as, devices }))
+    let begins_as = role("begins")?.ok_or_else(|| anyhow::anyhow!("it does not say in which role").context(lost()))?;
+    Ok(Some(Accepted { begins_as, was: role("was")?, devices }))
 }
 
 pub(super) fn write_accepted(directory: &Path, accepted: &Accepted) -> anyhow::Result<()> {
-    write(directory, ACCEPTED, &[("begins", accepted.begins_as.word())], &accepted.devices)
+    let begins = ("begins", accepted.begins_as.word());
+    let head: Vec<_> = [begins].into_iter().chain(accepted.was.map(|was| ("was", was.word()))).collect();
+    write(directory, ACCEPTED, &head, &accepted.devices)
 }
 
 pub(super) fn remove_accepted(directory: &Path) {
@@ -203,7 +209,8 @@ mod tests {
         assert_eq!(read_accepted(state_dir).expect("nothing is wrong"), None);
         for begins_as in [Role::Primary, Role::Secondary] {
             let devices = GroupDevices::from([("data".to_owned(), device(7))]);
-            let accepted = Accepted { begins_as, devices };
+            let accepted =
+                Accepted { begins_as, was: (begins_as == Role::Primary).then_some(Role::Secondary), devices };
             write_accepted(state_dir, &accepted).expect("written");
             assert_eq!(read_accepted(state_dir).expect("sound"), Some(accepted));
         }

@@ -105,7 +105,7 @@ pub(super) fn look(config: &Config, node: &NodeName, group: &ConfiguredGroup) ->
         let begins_as = accepted.filter(holds).map(|accepted| accepted.begins_as);
         return Ok(StartDecision::Good { found, begins_as });
     }
-    match accepted.filter(|accepted| same_devices(&accepted.devices, &found)) {
+    match accepted.filter(|accepted| group_dir.counts(accepted, &found)) {
         Some(accepted) => group_dir.begin_anew(found, &accepted),
         None => {
             let why = group_dir.refusal(&foreign_devices);
@@ -182,7 +182,7 @@ pub fn refused(config: &Config, node: &NodeName, silent: &Silent) -> Vec<ConfigP
             continue;
         };
         let accepted = record::read_accepted(&group_dir.directory);
-        if matches!(&accepted, Ok(Some(accepted)) if same_devices(&accepted.devices, &found)) {
+        if matches!(&accepted, Ok(Some(accepted)) if group_dir.counts(accepted, &found)) {
             continue;
         }
         for foreign_device in group_dir.foreign_devices(&found) {
@@ -231,7 +231,8 @@ pub fn accept(
         );
     }
     let begins_as = group_dir.role_for(content)?;
-    record::write_accepted(&group_dir.directory, &Accepted { begins_as, devices: found })?;
+    let was = group_dir.recorded_role();
+    record::write_accepted(&group_dir.directory, &Accepted { begins_as, was, devices: found })?;
     let text = foreign_devices.iter().map(|ForeignDevice { volume, found, .. }| {
         format!("accepted for volume {name}/{}: {}, {found}\n", volume.name, volume.device(node).display())
     });
@@ -275,6 +276,15 @@ impl<'a> GroupOnDisk<'a> {
 
     fn recorded_identity(&self) -> Option<Identity> {
         self.recorded().map(|found| found.identity)
+    }
+
+    fn recorded_role(&self) -> Option<Role> {
+        self.recorded_identity().map(|identity| identity.role)
+    }
+
+    /// It was said of these devices, and of a node in the role that it has still: of another role nobody has said anything.
+    fn counts(&self, accepted: &Accepted, found: &GroupDevices) -> bool {
+        same_devices(&accepted.devices, found) && accepted.was == self.recorded_role()
     }
 
     /// The state directory is the other node's, or a copy of it.
@@ -365,7 +375,7 @@ impl<'a> GroupOnDisk<'a> {
     fn advice(&self, foreign_devices: &[&ForeignDevice]) -> String {
         let names: Vec<_> = foreign_devices.iter().map(|foreign_device| foreign_device.volume.name.as_str()).collect();
         let command = format!("farshore accept-device {} {}", self.group.name, names.join(" "));
-        let good = match self.recorded_identity().map(|identity| identity.role) {
+        let good = match self.recorded_role() {
             Some(Role::Primary) => format!(", or '{command} --content-is-good' if what is on it counts"),
             _ => String::new(),
         };
@@ -376,7 +386,7 @@ impl<'a> GroupOnDisk<'a> {
     }
 
     fn role_for(&self, content: DeviceContent) -> anyhow::Result<Role> {
-        let role = self.recorded_identity().map(|identity| identity.role);
+        let role = self.recorded_role();
         let name = &self.group.name;
         match (content, role) {
             (DeviceContent::Rebuild, _) => Ok(Role::Secondary),
@@ -411,7 +421,7 @@ impl<'a> GroupOnDisk<'a> {
         let text =
             found.iter().map(|(volume, device)| format!("accepted for volume {name}/{volume}: {}\n", words(device)));
         let text: String = text.collect();
-        record::write_accepted(&self.directory, &Accepted { begins_as, devices: found })?;
+        record::write_accepted(&self.directory, &Accepted { begins_as, was: None, devices: found })?;
         Ok(format!("{text}{}", self.next_steps(begins_as)))
     }
 

@@ -23,11 +23,46 @@ pub(super) enum ReconnectReason {
     Retuned(SocketOptions),
     /// What has changed beside them; a sentence for the log.
     Anew(&'static str),
-    /// Other definitions of groups.
-    Defined(String),
 }
 
-const DEFINED: &str = "the configuration was applied, the link comes up anew with the groups that it has";
+/// Writers that are held while links end by intent, instead of going on alone.
+pub(super) struct HeldWriters {
+    groups: Vec<GroupId>,
+    before: DriverSnapshot,
+}
+
+impl HeldWriters {
+    /// Of all groups whose writers would go on alone otherwise. Each time that the link falls, they wait for [`HOLD`] at most.
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn hold(control: &DriverControl, groups: &[(GroupId, Settings)]) -> Result<HeldWriters, Gone> {
+        let before = control.snapshot().await?;
+        let degrading: Vec<_> = groups.iter().filter(|(id, settings)| would_degrade(&before, *id, settings)).collect();
+        for (id, settings) in &degrading {
+            let held = Settings { policy: Policy::Hold(HOLD), ..*settings };
+            control.command(*id, Command::Set(held)).await?;
+        }
+        Ok(HeldWriters { groups: degrading.iter().map(|(id, _)| *id).collect(), before })
+    }
+
+    /// Waits for the links that were up, and has the groups go on by their settings.
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn end(self, control: &DriverControl, groups: &[(GroupId, Settings)]) -> Result<(), Gone> {
+        let HeldWriters { groups: held, before } = self;
+        let started = Instant::now();
+        while !held.is_empty() && started.elapsed() < PATIENCE && !are_back(&held, &before, &control.snapshot().await?)
+        {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        for (id, settings) in groups.iter().filter(|(id, _)| held.contains(id)) {
+            control.command(*id, Command::Set(*settings)).await?;
+        }
+        Ok(())
+    }
+}
 
 /// # Errors
 /// The data thread has ended.
@@ -36,26 +71,12 @@ pub(super) async fn reconnect(
     groups: &[(GroupId, Settings)],
     how: ReconnectReason,
 ) -> Result<(), Gone> {
-    let before = control.snapshot().await?;
-    let degrading: Vec<_> = groups.iter().filter(|(id, settings)| would_degrade(&before, *id, settings)).collect();
-    for (id, settings) in &degrading {
-        let held = Settings { policy: Policy::Hold(HOLD), ..*settings };
-        control.command(*id, Command::Set(held)).await?;
-    }
+    let held = HeldWriters::hold(control, groups).await?;
     match how {
         ReconnectReason::Retuned(options) => control.retune(options).await?,
         ReconnectReason::Anew(reason) => control.reconnect(reason).await?,
-        ReconnectReason::Defined(definitions) => control.define(definitions, DEFINED).await?,
     }
-    let started = Instant::now();
-    let held: Vec<_> = degrading.iter().map(|(id, _)| *id).collect();
-    while !held.is_empty() && started.elapsed() < PATIENCE && !are_back(&held, &before, &control.snapshot().await?) {
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-    for (id, settings) in &degrading {
-        control.command(*id, Command::Set(*settings)).await?;
-    }
-    Ok(())
+    held.end(control, groups).await
 }
 
 fn would_degrade(now: &DriverSnapshot, id: GroupId, settings: &Settings) -> bool {

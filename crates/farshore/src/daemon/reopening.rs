@@ -1,6 +1,6 @@
 //! Opens the devices and files of a group again, once it has failed and is reset: looked at, compared and locked as at a start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::{GroupId, Settings};
@@ -49,6 +49,8 @@ pub(super) struct GroupReopener {
 struct KeptOpen {
     seals: Seals,
     taken: TakenDevices,
+    /// Groups that are being opened.
+    opening: BTreeSet<String>,
 }
 
 impl GroupReopener {
@@ -57,7 +59,7 @@ impl GroupReopener {
         (seals, taken): (Seals, TakenDevices),
         (refused, terms): (RefusedGroups, KnownTerms),
     ) -> GroupReopener {
-        let kept = Mutex::new(KeptOpen { seals, taken });
+        let kept = Mutex::new(KeptOpen { seals, taken, opening: BTreeSet::new() });
         GroupReopener { config, node, kept, refused, terms }
     }
 
@@ -70,11 +72,7 @@ impl GroupReopener {
         std::mem::take(&mut self.kept().seals)
     }
 
-    fn opened(
-        &self,
-        (id, group): (GroupId, &ConfiguredGroup),
-        let_go: Box<dyn FnOnce() + Send>,
-    ) -> Result<OpenedGroup, String> {
+    fn opened(&self, (id, group): (GroupId, &ConfiguredGroup), let_go: LetGo) -> Result<OpenedGroup, String> {
         let name = group.name.as_str();
         let taken = {
             let mut kept = self.kept();
@@ -102,15 +100,24 @@ impl GroupReopener {
 }
 
 impl GroupReopener {
-    /// One more group, for the data thread. Waits for disks.
-    pub fn opens(&self, config: &Config, group: &ConfiguredGroup, settings: Settings) -> AddedGroup {
-        let taken = self.kept().taken.clone();
+    /// One more group, for the data thread; `None`: it is being opened already. Waits for disks.
+    pub fn opens(&self, config: &Config, group: &ConfiguredGroup, settings: Settings) -> Option<AddedGroup> {
+        let name = group.name.as_str();
+        let taken = {
+            let mut kept = self.kept();
+            if !kept.opening.insert(name.to_owned()) {
+                return None;
+            }
+            // What a run before had is no other group's.
+            kept.taken.leave(name);
+            kept.taken.clone()
+        };
         let OpenedAddition { added, seals, taken, refused } =
             open::open_addition(config, &self.node, group, (settings, taken));
-        let name = group.name.as_str();
         let mut kept = self.kept();
         seals.into_iter().for_each(|seals| kept.seals.add(seals));
         kept.taken.join(name, taken);
+        kept.opening.remove(name);
         drop(kept);
         self.looks_at_term(name);
         match refused {
@@ -120,11 +127,37 @@ impl GroupReopener {
                 self.refused.lock().insert(name.to_owned(), why);
             }
         }
-        added
+        Some(added)
     }
 
-    /// A group has left the data thread: what it leaves at rest gets its fingerprints, and its files are let go of. Waits for disks.
-    pub fn leaves(&self, name: &str, let_go: LetGo) {
+    /// The term of a group that is known.
+    pub fn term(&self, group: &str) -> String {
+        self.terms.of(group)
+    }
+
+    /// Groups whose files and devices are being opened, for the first time or again.
+    pub fn opening(&self) -> BTreeSet<String> {
+        self.kept().opening.clone()
+    }
+}
+
+impl GroupOpener for GroupReopener {
+    fn open(&self, id: GroupId, let_go: LetGo) -> Result<OpenedGroup, String> {
+        let config = self.config.get();
+        let group = config.group_by_id(id).expect("the data thread has the groups of the configuration");
+        let opened = self.opened((id, group), let_go);
+        match &opened {
+            Ok(_) => _ = self.refused.lock().remove(group.name.as_str()),
+            Err(why) => {
+                tracing::error!("group {}: {why}", group.name);
+                self.refused.lock().insert(group.name.to_string(), why.clone());
+            }
+        }
+        opened
+    }
+
+    /// What the group leaves at rest gets its fingerprints.
+    fn left(&self, name: &str, let_go: LetGo) {
         let seals = {
             let mut kept = self.kept();
             kept.taken.leave(name);
@@ -137,21 +170,5 @@ impl GroupReopener {
         }
         // Waits for whoever holds them still, of whom the seals were one.
         let_go();
-    }
-}
-
-impl GroupOpener for GroupReopener {
-    fn open(&self, id: GroupId, let_go: Box<dyn FnOnce() + Send>) -> Result<OpenedGroup, String> {
-        let config = self.config.get();
-        let group = config.group_by_id(id).expect("the data thread has the groups of the configuration");
-        let opened = self.opened((id, group), let_go);
-        match &opened {
-            Ok(_) => _ = self.refused.lock().remove(group.name.as_str()),
-            Err(why) => {
-                tracing::error!("group {}: {why}", group.name);
-                self.refused.lock().insert(group.name.to_string(), why.clone());
-            }
-        }
-        opened
     }
 }

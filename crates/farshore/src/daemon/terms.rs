@@ -63,6 +63,11 @@ impl KnownTerms {
         self.lock().insert(group.to_owned(), found);
     }
 
+    /// The term of a group; empty: none is known.
+    pub fn of(&self, group: &str) -> String {
+        self.lock().get(group).map(|known| known.term.clone()).unwrap_or_default()
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownTerm>> {
         // A map of texts is whole whoever broke down beside it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -80,7 +85,7 @@ impl Terms {
     }
 
     pub fn of(&self, group: &str) -> String {
-        self.known.lock().get(group).map(|known| known.term.clone()).unwrap_or_default()
+        self.known.of(group)
     }
 
     /// Why its term is not on record, as a warning.

@@ -129,7 +129,10 @@ fn group_findings(group: &GroupView, theirs: Vec<(&str, &GroupView)>) -> Vec<(He
     for (node, theirs) in &theirs {
         let name = format!("{} on {node}", group.name);
         if is_primary(group) && is_primary(theirs) {
-            findings.push((Health::Critical, format!("{0}: both nodes are primary ('farshore resolve {0} --keep NODE')", group.name)));
+            findings.push((
+                Health::Critical,
+                format!("{0}: both nodes are primary ('farshore resolve {0} --keep NODE')", group.name),
+            ));
         }
         // Both halves say that a sync runs, or that the link is down: once is enough.
         let state = state_finding(&name, theirs);

@@ -6,13 +6,32 @@ use std::rc::Rc;
 use engine::{IoError, RequestId};
 
 use super::slab::Slab;
-use crate::frontend::{ClientId, Replies, RequestFailure, RequestOutcome};
+use crate::frontend::{ClientId, ExportInfo, Replies, RequestFailure, RequestOutcome};
+
+/// What a client was told of its volume. It counts for as long as the client is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ClientTerms {
+    pub size_bytes: u64,
+    pub block_min_bytes: u32,
+}
+
+impl ClientTerms {
+    pub fn of(export: &ExportInfo) -> ClientTerms {
+        ClientTerms { size_bytes: export.size_bytes, block_min_bytes: export.block_min_bytes }
+    }
+
+    /// A volume like this can take the place of the one that the client was told of.
+    fn hold_for(self, now: ClientTerms) -> bool {
+        now.size_bytes >= self.size_bytes && now.block_min_bytes <= self.block_min_bytes
+    }
+}
 
 struct AttachedClient {
     /// Half of its id, so that the number of one that left never names another.
     generation: u32,
     /// The position of its volume.
     volume: usize,
+    terms: ClientTerms,
     replies: Rc<dyn Replies>,
     /// It is in the list of those to be pushed.
     is_answered: bool,
@@ -72,10 +91,10 @@ fn generation_of(client: ClientId) -> u32 {
 }
 
 impl AttachedClients {
-    pub fn attach(&mut self, volume: usize, replies: Rc<dyn Replies>) -> ClientId {
+    pub fn attach(&mut self, volume: usize, terms: ClientTerms, replies: Rc<dyn Replies>) -> ClientId {
         self.count = self.count.wrapping_add(1);
         let generation = self.count;
-        let number = self.clients.put(AttachedClient { generation, volume, replies, is_answered: false });
+        let number = self.clients.put(AttachedClient { generation, volume, terms, replies, is_answered: false });
         client_id(number, generation)
     }
 
@@ -86,6 +105,10 @@ impl AttachedClients {
         let left = self.clients.take(number).expect("it was there just now");
         self.answered.retain(|answered| *answered != number);
         (left.volume, left.replies)
+    }
+
+    pub fn is_attached(&mut self, client: ClientId) -> bool {
+        self.find(client).is_some()
     }
 
     fn find(&mut self, client: ClientId) -> Option<&mut AttachedClient> {
@@ -126,8 +149,25 @@ impl AttachedClients {
 
     /// The exports of these volumes are gone.
     pub fn part(&mut self, volumes: Range<usize>) {
-        let leaving = self.clients.iter().filter(|client| volumes.contains(&client.volume));
+        self.part_those(|volume| volumes.contains(&volume));
+    }
+
+    /// The same, of volumes by their positions.
+    pub fn part_those(&mut self, is_gone: impl Fn(usize) -> bool) {
+        let leaving = self.clients.iter().filter(|client| is_gone(client.volume));
         self.deliveries.leaving.extend(leaving.map(|client| client.replies.clone()));
+    }
+
+    /// Clients go on at other positions: `new` has that of a client's volume, and what it is like there now; `None`: the client stays where
+    /// it is. Returns the moves, each from where to where.
+    pub fn rebind(&mut self, new: impl Fn(usize) -> Option<(usize, ClientTerms)>) -> Vec<(usize, usize)> {
+        let mut moves = Vec::new();
+        for client in self.clients.iter_mut() {
+            if let Some((at, _)) = new(client.volume).filter(|(_, now)| client.terms.hold_for(*now)) {
+                moves.push((std::mem::replace(&mut client.volume, at), at));
+            }
+        }
+        moves
     }
 
     pub fn take_deliveries(&mut self) -> Deliveries {

@@ -24,8 +24,10 @@ pub(super) enum ControlQuestion {
     Command { group: GroupId, command: Command, answer: oneshot::Sender<CommandResult> },
     CommandIfUnused { group: GroupId, command: Command, answer: oneshot::Sender<ClientsOrResult> },
     Add(Box<AddedGroup>),
-    Remove { group: GroupId, cuts_off: bool, answer: oneshot::Sender<ClientsOrRemoved> },
-    Define { definitions: String, reason: String },
+    Remove { group: GroupId, clients: ClientsOfRemoved, answer: oneshot::Sender<ClientsOrRemoved> },
+    PartWithHeld { group: GroupId, answer: oneshot::Sender<bool> },
+    IsHeld { group: GroupId, answer: oneshot::Sender<bool> },
+    Define { definitions: String, coming: Vec<GroupId>, reason: String },
     Notes { group: GroupId, answer: oneshot::Sender<RecordedRequests> },
     Minutes { take: bool, answer: oneshot::Sender<Vec<(NodeId, Minute)>> },
     Retune(SocketOptions),
@@ -34,13 +36,21 @@ pub(super) enum ControlQuestion {
     Stop,
 }
 
+/// What becomes of the clients of a group that stops and leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientsOfRemoved {
+    /// While there is one, the group stays.
+    Refuse,
+    CutOff,
+    /// They stay attached, and their requests wait, until a group of the same number serves, or [`DriverControl::part_with_held`].
+    Hold,
+}
+
 /// Who is attached to a group, or, if nobody is, the way of the command's result.
 pub(super) type ClientsOrResult = Result<oneshot::Receiver<CommandResult>, Vec<ClientInfo>>;
 
-/// Frees the files of a group that has left; may wait for a disk.
-pub type LetGo = Box<dyn FnOnce() + Send>;
-/// Who is attached to a group that stays for that reason, or the way of what frees its files.
-pub(super) type ClientsOrRemoved = Result<oneshot::Receiver<LetGo>, Vec<ClientInfo>>;
+/// Who is attached to a group that stays for that reason, or the way of the word that it has left.
+pub(super) type ClientsOrRemoved = Result<oneshot::Receiver<()>, Vec<ClientInfo>>;
 
 pub(super) struct ControlReceiver(mpsc::Receiver<ControlQuestion>);
 
@@ -100,26 +110,47 @@ impl DriverControl {
         self.0.send(ControlQuestion::Add(Box::new(group))).await.map_err(|_| Gone)
     }
 
-    /// A group stops cleanly and leaves, unless clients are attached to it and are not to be cut off: then they are returned. What comes
-    /// back frees its files, which nobody uses any more.
+    /// A group stops cleanly and leaves, unless clients are attached to it that keep it: then they are returned. Resolves when its files are
+    /// let go of; the group leaves also where nobody waits for that any more.
     ///
     /// # Errors
     /// The data thread has ended.
-    pub async fn remove(&self, group: GroupId, cuts_off: bool) -> Result<Result<LetGo, Vec<ClientInfo>>, Gone> {
+    pub async fn remove(&self, group: GroupId, clients: ClientsOfRemoved) -> Result<Result<(), Vec<ClientInfo>>, Gone> {
         let (answer, wait) = oneshot::channel();
-        self.0.send(ControlQuestion::Remove { group, cuts_off, answer }).await.map_err(|_| Gone)?;
+        self.0.send(ControlQuestion::Remove { group, clients, answer }).await.map_err(|_| Gone)?;
         match wait.await.map_err(|_| Gone)? {
             Ok(removed) => removed.await.map(Ok).map_err(|_| Gone),
             Err(clients) => Ok(Err(clients)),
         }
     }
 
-    /// From the next connections on this node defines other groups; the links that are up end, and come again.
+    /// Whether clients of the group wait for it to serve again.
     ///
     /// # Errors
     /// The data thread has ended.
-    pub async fn define(&self, definitions: String, reason: &str) -> Result<(), Gone> {
-        let question = ControlQuestion::Define { definitions, reason: reason.to_owned() };
+    pub async fn is_held(&self, group: GroupId) -> Result<bool, Gone> {
+        let (answer, wait) = oneshot::channel();
+        self.0.send(ControlQuestion::IsHeld { group, answer }).await.map_err(|_| Gone)?;
+        wait.await.map_err(|_| Gone)
+    }
+
+    /// Clients of the group that still wait for it are cut off; whether they waited.
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn part_with_held(&self, group: GroupId) -> Result<bool, Gone> {
+        let (answer, wait) = oneshot::channel();
+        self.0.send(ControlQuestion::PartWithHeld { group, answer }).await.map_err(|_| Gone)?;
+        wait.await.map_err(|_| Gone)
+    }
+
+    /// From the next connections on this node defines other groups, of which `coming` are added soon; the links that are up end, and come
+    /// again.
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn define(&self, definitions: String, coming: Vec<GroupId>, reason: &str) -> Result<(), Gone> {
+        let question = ControlQuestion::Define { definitions, coming, reason: reason.to_owned() };
         self.0.send(question).await.map_err(|_| Gone)
     }
 

@@ -11,7 +11,7 @@ use engine::{Event, GroupConfig, GroupId, Mono, NodeConfig, NodeId, Request, Sto
 use super::clock::NodeClock;
 use super::event_log::{self, LastDecision};
 use super::request_recorder::{RecordedRequests, RequestRecorder};
-use super::setup::{GroupSetup, OpenedGroup, RefusedGroup, Stores, VolumeSetup};
+use super::setup::{GroupSetup, LetGo, OpenedGroup, RefusedGroup, Stores, VolumeSetup};
 use super::snapshot::{SyncMeter, SyncPace, VolumeSnapshot};
 use super::volume::LocalVolume;
 use crate::disk::{DiskError, File, FileEngine};
@@ -102,11 +102,11 @@ impl LocalGroups {
     }
 
     /// A group leaves, its exports closed. Its volumes keep their positions, which clients that are on their way out still name.
-    pub fn remove(&mut self, id: GroupId) -> Box<dyn FnOnce() + Send> {
+    pub fn remove(&mut self, id: GroupId) -> (String, LetGo) {
         let let_go = self.close(id);
-        self.groups.remove(self.position(id));
+        let name = self.groups.remove(self.position(id)).name;
         self.sort();
-        let_go
+        (name, let_go)
     }
 
     /// Leaves those clients that are attached to the group.
@@ -174,7 +174,7 @@ impl LocalGroups {
     }
 
     /// The files of a group are let go of: nobody asks anything of them. What is returned frees them, and may wait for a disk.
-    pub fn close(&mut self, id: GroupId) -> Box<dyn FnOnce() + Send> {
+    pub fn close(&mut self, id: GroupId) -> LetGo {
         let group = self.group_mut(id);
         let (stores, volumes) = (group.stores.take(), group.volumes.clone());
         group.delta = None;
@@ -269,6 +269,17 @@ impl LocalGroups {
         tracing::info!("group {name}: its volumes are no longer served");
         self.open_volumes -= count;
         volumes
+    }
+
+    /// Whether the volume at this position is open. One of a group that left, and perhaps came again elsewhere, is not.
+    pub fn is_served(&self, at: usize) -> bool {
+        let found = self.groups.binary_search_by_key(&self.volumes[at].group(), |group| group.id);
+        found.is_ok_and(|found| self.groups[found].is_open && self.groups[found].volumes.contains(&at))
+    }
+
+    /// Whether the volume at this position is, or was, of the group.
+    pub fn is_of(&self, at: usize, id: GroupId) -> bool {
+        self.volumes[at].group() == id
     }
 
     // --- For people ---

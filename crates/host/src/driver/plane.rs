@@ -4,6 +4,7 @@
 //! to a client. The parts know nothing of one another, nor of the engine's node.
 
 mod gateway;
+mod holding;
 mod link_events;
 mod questions;
 
@@ -19,9 +20,9 @@ use tokio::sync::{Notify, oneshot};
 
 use super::clients::AttachedClients;
 use super::clock::NodeClock;
-use super::control::LetGo;
 use super::disk_requests::{DiskRequests, Finished};
 use super::groups::LocalGroups;
+use super::held_clients::HeldClients;
 use super::notices::{DriverNews, NoticeSender};
 use super::peers::Peers;
 use super::reopening::{Reopened, Reopening};
@@ -61,9 +62,10 @@ struct PlaneCore {
     notices: NoticeSender,
     reopening: Reopening,
     clients: AttachedClients,
+    held: HeldClients,
     commands: Slab<oneshot::Sender<CommandResult>>,
     /// Groups that are to leave, and who waits for that.
-    leaving: BTreeMap<GroupId, oneshot::Sender<LetGo>>,
+    leaving: BTreeMap<GroupId, oneshot::Sender<()>>,
     stop_begun: bool,
     at_rest: bool,
     /// Emptied in every use; kept for its capacity.
@@ -92,6 +94,7 @@ impl Plane {
             notices,
             reopening,
             clients: AttachedClients::default(),
+            held: HeldClients::default(),
             commands: Slab::default(),
             leaving: BTreeMap::new(),
             stop_begun: false,
@@ -264,10 +267,7 @@ impl PlaneCore {
             Output::Reply { id, result } => self.clients.reply(id, result),
             Output::CloseLink { link, reason } => self.peers.close(link, &reason),
             Output::CommandDone { id, result } => self.command_done(id, result),
-            Output::Serve { group, open } => {
-                let leaving = self.groups.serve(group, open);
-                self.clients.part(leaving);
-            }
+            Output::Serve { group, open } => self.serve(group, open),
             Output::Event { group, event } => {
                 if let Some(text) = self.groups.log_event(group, &event, self.clock.mono()) {
                     self.notices.tell(DriverNews::Group { group, event, text });
@@ -283,14 +283,19 @@ impl PlaneCore {
         }
     }
 
-    fn removed(&mut self, group: GroupId) {
-        let leaving = self.groups.serve(group, false);
-        self.clients.part(leaving);
-        let let_go = self.groups.remove(group);
-        if let Some(Err(let_go)) = self.leaving.remove(&group).map(|asker| asker.send(let_go)) {
-            // Nobody is left who would have done it: not on this thread.
-            std::thread::spawn(let_go);
+    fn serve(&mut self, group: GroupId, open: bool) {
+        let leaving = self.groups.serve(group, open);
+        if open {
+            self.go_on_with_held(group);
+        } else if !self.held.holds(group) {
+            self.clients.part(leaving);
         }
+    }
+
+    fn removed(&mut self, group: GroupId) {
+        self.serve(group, false);
+        let (name, let_go) = self.groups.remove(group);
+        self.reopening.left(name, let_go, self.leaving.remove(&group));
     }
 
     fn reopened(&mut self, group: GroupId, opened: Result<OpenedGroup, String>) {

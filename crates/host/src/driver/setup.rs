@@ -55,8 +55,14 @@ pub trait GroupOpener: Send + Sync {
     ///
     /// # Errors
     /// As at a start: why the group is not taken up, in a sentence.
-    fn open(&self, group: GroupId, let_go: Box<dyn FnOnce() + Send>) -> Result<OpenedGroup, String>;
+    fn open(&self, group: GroupId, let_go: LetGo) -> Result<OpenedGroup, String>;
+
+    /// Called on a thread of its own: the group of this name has left, at rest. `let_go` frees what was open of it, and may wait for a disk.
+    fn left(&self, name: &str, let_go: LetGo);
 }
+
+/// Frees what is open of a group; may wait for a disk.
+pub type LetGo = Box<dyn FnOnce() + Send>;
 
 /// A group whose files are open again.
 pub struct OpenedGroup {

@@ -36,6 +36,10 @@ impl<T> Slab<T> {
         self.holes.get_mut(number as usize)?.as_mut()
     }
 
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.holes.iter_mut().flatten()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.holes.iter().flatten()
     }

@@ -40,6 +40,8 @@ pub struct GroupSnapshot {
     /// In the order of their ids.
     pub volumes: Vec<VolumeSnapshot>,
     pub sync: Option<SyncPace>,
+    /// It was told to leave, and has not come to rest.
+    pub is_leaving: bool,
     /// How long the link has been as it is.
     pub link_for: Duration,
     /// Why no connection comes about, when that is known.

@@ -2,29 +2,42 @@
 //!
 //! What must hold:
 //! * nothing is done before all of it was looked at: problems, what needs a restart, clients that would be cut off, roles that change;
+//! * a group that starts anew on its own devices holds its clients, and cuts them off only if it does not serve again;
 //! * a step that cannot be done ends the apply; typed again it goes on with what is left;
 //! * groups that the file leaves as they are notice nothing but a new connection of the link.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use engine::Command;
-use host::driver::Gone;
-use settings::Config;
-use tokio::time::timeout;
+use host::driver::{ClientsOfRemoved, Gone};
+use settings::{Config, ConfiguredGroup};
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::{sleep, timeout, timeout_at};
 
 use super::{CHANGE_PATIENCE, Desk, beside, turn};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ConfigAction, ConfigPlan, ConfigStep, ErrorCode, Reply};
 use crate::daemon::attached;
 use crate::daemon::configuration::{self, ConfigChange, RunningGroups};
-use crate::daemon::reconnect::{ReconnectReason, reconnect};
+use crate::daemon::reconnect::{HeldWriters, ReconnectReason, reconnect};
 use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
 
 /// How long a file and its devices are read. A disk that hangs is given up by then.
 const READ_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a group may take to stop: as the daemon itself.
 const STOP_PATIENCE: Duration = host::driver::STOP_PATIENCE;
+
+/// How long the devices and files of groups that come are waited for.
+const OPEN_PATIENCE: Duration = Duration::from_secs(60);
+/// How long clients of a group that starts anew wait for it, from when it is there again.
+const HOLD_PATIENCE: Duration = Duration::from_secs(30);
+/// How long the start of groups that came is waited for.
+const START_PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+const DEFINED: &str = "the configuration was applied, the link comes up anew with the groups that it has";
 
 /// The file as it is now, and what it means.
 struct ReadPlan {
@@ -114,7 +127,10 @@ impl ConfigDesk<'_> {
         let named = snapshot.groups.iter().filter_map(|group| Some((now.group_by_id(group.status.id)?, group)));
         let sizes =
             |group: &host::driver::GroupSnapshot| group.status.volumes.iter().map(|one| one.device_bytes).collect();
-        let groups = named.map(|(named, group)| (named.name.to_string(), sizes(group))).collect();
+        // What was told to leave is on its way out.
+        let stay = named.filter(|(_, group)| !group.is_leaving);
+        let mut groups: BTreeMap<_, _> = stay.map(|(named, group)| (named.name.to_string(), sizes(group))).collect();
+        groups.extend(self.0.reopener.opening().into_iter().map(|name| (name, Vec::new())));
         let mut clients = BTreeMap::new();
         for client in &snapshot.clients {
             if let Some((group, _)) = client.export.split_once('/') {
@@ -138,36 +154,64 @@ impl ConfigDesk<'_> {
         plan: &ConfigPlan,
         (close_clients, held): (bool, Vec<RoleChangeUnderWay<'_>>),
     ) -> Result<Reply, Gone> {
-        let (mut lines, mut warnings) = (Vec::new(), Vec::new());
-        for step in plan.steps.iter().filter(|step| leaves(step)) {
-            if let Err(refusal) = self.group_leaves(step, close_clients).await? {
-                return Ok(refusal);
-            }
+        let cuts_links = self.0.config().definitions() != wanted.definitions()
+            || plan.steps.iter().any(|step| leaves(step) || comes(step));
+        if !cuts_links {
+            return self.take_up(wanted, plan, close_clients).await;
+        }
+        let writers = HeldWriters::hold(&self.0.control, &self.0.settings_of_groups().await).await?;
+        let done = self.take_up(wanted, plan, close_clients).await?;
+        drop(held);
+        writers.end(&self.0.control, &self.0.settings_of_groups().await).await?;
+        Ok(done)
+    }
+
+    async fn take_up(&self, wanted: Config, plan: &ConfigPlan, close_clients: bool) -> Result<Reply, Gone> {
+        if let Err(refusal) = self.groups_leave(plan, close_clients).await? {
+            return Ok(refusal);
         }
         let before = self.0.config();
         self.0.config.replace(wanted);
         let config = self.0.config();
+        let coming: Vec<_> = plan.steps.iter().filter(|step| comes(step)).collect();
+        if before.definitions() != config.definitions() || plan.steps.iter().any(|step| leaves(step) || comes(step)) {
+            let ids = coming.iter().filter_map(|step| Some(config.group_id(config.group(step.group.as_deref()?)?)));
+            self.0.control.define(config.definitions(), ids.collect(), DEFINED).await?;
+        }
+        let mut warnings = self.groups_come(&coming, &config).await?;
+        self.groups_start(&coming, &config).await?;
         for step in &plan.steps {
             match step.action {
-                ConfigAction::Add | ConfigAction::Restart => warnings.extend(self.group_comes(step, &config).await?),
                 ConfigAction::Set => warnings.extend(self.takes_settings(step, &config).await?),
                 ConfigAction::Link => self.takes_link(&before, &config).await?,
                 _ => {}
             }
-            lines.push(line(step));
         }
-        drop(held);
-        let comes_or_leaves = |step: &ConfigStep| leaves(step) || step.action == ConfigAction::Add;
-        if before.definitions() != config.definitions() || plan.steps.iter().any(comes_or_leaves) {
-            let reason = ReconnectReason::Defined(config.definitions());
-            reconnect(&self.0.control, &self.0.settings_of_groups().await, reason).await?;
-        }
+        warnings.extend(self.clients_go_on(plan).await?);
         let mut message = format!("{} is applied on this node", plan.file);
         if before.definitions() != config.definitions() {
             message += "; groups that the other node defines differently meet once it is applied there too";
         }
-        lines.insert(0, message);
-        Ok(Reply::done(lines.join("\n"), warnings))
+        plan.steps.iter().for_each(|step| message += &format!("\n{}", line(step)));
+        Ok(Reply::done(message, warnings))
+    }
+
+    // ---- groups that leave -------------------------------------------------------------------------------------------
+
+    /// All that have to, or none: where one stays, those that left before it come again.
+    async fn groups_leave(&self, plan: &ConfigPlan, close_clients: bool) -> Result<Result<(), Reply>, Gone> {
+        let told_before = self.told_to_leave().await?;
+        let is_leaving = |step: &&ConfigStep| {
+            leaves(step) || step.group.as_ref().is_some_and(|group| comes(step) && told_before.contains(group))
+        };
+        let mut left = Vec::new();
+        for step in plan.steps.iter().filter(is_leaving) {
+            match self.group_leaves(step, close_clients).await? {
+                Ok(()) => left.push(step),
+                Err(refusal) => return Ok(Err(self.take_back(plan, &left, refusal).await?)),
+            }
+        }
+        Ok(Ok(()))
     }
 
     /// The answer, if it stays.
@@ -175,34 +219,126 @@ impl ConfigDesk<'_> {
         let Some(name) = step.group.clone() else { return Ok(Ok(())) };
         let config = self.0.config();
         let Some(id) = config.group(&name).map(|group| config.group_id(group)) else { return Ok(Ok(())) };
-        let let_go = match timeout(STOP_PATIENCE, self.0.control.remove(id, close_clients)).await {
-            Ok(removed) => match removed? {
-                Ok(let_go) => let_go,
-                Err(clients) => return Ok(Err(attached::refusal(&name, &clients, "config apply"))),
-            },
+        let clients = match (step.clients_held > 0, close_clients || comes(step) && !leaves(step)) {
+            (true, _) => ClientsOfRemoved::Hold,
+            (false, true) => ClientsOfRemoved::CutOff,
+            (false, false) => ClientsOfRemoved::Refuse,
+        };
+        Ok(match timeout(STOP_PATIENCE, self.0.control.remove(id, clients)).await {
+            Ok(removed) => removed?.map_err(|clients| attached::refusal(&name, &clients, "config apply")),
             Err(_) => {
                 let message = format!(
-                    "{name}: the group does not come to rest within {STOP_PATIENCE:?}, as a disk owes it an answer ('farshore status \
-                     {name}', the log): its export is closed. Type 'farshore config apply' again when the disk answers"
+                    "{name}: the group does not come to rest within {STOP_PATIENCE:?}, as a disk owes it an answer or is slow ('farshore \
+                     status {name}', the log): its export is closed, and it leaves as soon as it can. Then type 'farshore config apply' again"
                 );
-                return Ok(Err(Reply::failed(DeskRefusal::NotDoneYet, message)));
+                Err(Reply::failed(DeskRefusal::NotDoneYet, message))
             }
-        };
-        let reopener = self.0.reopener.clone();
-        beside(move || reopener.leaves(&name, let_go)).await;
-        Ok(Ok(()))
+        })
     }
 
-    /// Why it is not taken up, if it is not.
-    async fn group_comes(&self, step: &ConfigStep, config: &Config) -> Result<Option<String>, Gone> {
-        let Some(group) = step.group.as_deref().and_then(|name| config.group(name)).cloned() else { return Ok(None) };
+    /// Groups that an apply before this one has told to leave, and that have not come to rest.
+    async fn told_to_leave(&self) -> Result<BTreeSet<String>, Gone> {
+        let (snapshot, config) = (self.0.control.snapshot().await?, self.0.config());
+        let leaving = snapshot.groups.iter().filter(|group| group.is_leaving);
+        Ok(leaving.filter_map(|group| Some(config.group_by_id(group.status.id)?.name.to_string())).collect())
+    }
+
+    /// One stays for this reason: those that had left come again, by the configuration that holds.
+    async fn take_back(&self, plan: &ConfigPlan, left: &[&ConfigStep], refusal: Reply) -> Result<Reply, Gone> {
+        let warnings = self.groups_come(left, &self.0.config()).await?;
+        self.clients_go_on(plan).await?;
+        let Reply::Error { mut message, code, refusal, operation } = refusal else { return Ok(refusal) };
+        let names: Vec<_> = left.iter().filter_map(|step| step.group.as_deref()).collect();
+        if !names.is_empty() {
+            message += &format!(". What had stopped for it has started again as it was: {}", names.join(", "));
+        }
+        warnings.iter().for_each(|warning| message += &format!("\n{warning}"));
+        Ok(Reply::Error { message, code, refusal, operation })
+    }
+
+    // ---- groups that come --------------------------------------------------------------------------------------------
+
+    /// All at once: none waits for the disks of another one. Which of them are not there, and why.
+    async fn groups_come(&self, steps: &[&ConfigStep], config: &Arc<Config>) -> Result<Vec<String>, Gone> {
+        let (mut coming, mut warnings) = (Vec::new(), Vec::new());
+        for group in steps.iter().filter_map(|step| config.group(step.group.as_deref()?)) {
+            match timeout(READ_PATIENCE, self.0.demotions.add(group.name.as_str())).await {
+                Ok(()) => coming.push((group.name.as_str(), self.group_comes(group, config).await)),
+                Err(_) => warnings.push(format!(
+                    "{}: it does not come, as the state disk has not answered for {READ_PATIENCE:?}; type 'farshore config apply' again",
+                    group.name
+                )),
+            }
+        }
+        let until = tokio::time::Instant::now() + OPEN_PATIENCE;
+        for (name, task) in coming {
+            match timeout_at(until, task).await {
+                Ok(added) => added.expect("opening a group does not panic")?,
+                Err(_) => warnings.push(format!(
+                    "{name}: its devices and files are not open yet, as a disk is slow or owes an answer, or a large journal is being made; the \
+                     group comes when they are"
+                )),
+            }
+            warnings.extend(self.0.refused.why(name).map(|why| format!("{name}: the group is not taken up: {why}")));
+        }
+        Ok(warnings)
+    }
+
+    /// What comes has started, or takes its time: it is told of, and used, right behind the answer.
+    async fn groups_start(&self, steps: &[&ConfigStep], config: &Config) -> Result<(), Gone> {
+        let ids = steps.iter().filter_map(|step| Some(config.group_id(config.group(step.group.as_deref()?)?)));
+        let (ids, began): (BTreeSet<_>, _) = (ids.collect(), Instant::now());
+        while began.elapsed() < START_PATIENCE {
+            let snapshot = self.0.control.snapshot().await?;
+            let mut coming = snapshot.groups.iter().filter(|group| ids.contains(&group.status.id));
+            if !coming.any(|group| group.status.starting) {
+                break;
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
+    }
+
+    /// Goes on where nobody waits for it any more.
+    async fn group_comes(&self, group: &ConfiguredGroup, config: &Arc<Config>) -> JoinHandle<Result<(), Gone>> {
         let settings = self.0.overrides.lock().await.of(&group.name).effective(&group.settings).for_engine();
-        let (reopener, wanted, name) = (self.0.reopener.clone(), self.0.config(), group.name.to_string());
-        let added = beside(move || reopener.opens(&wanted, &group, settings)).await;
-        self.0.demotions.add(&name).await;
-        self.0.control.add(added).await?;
-        let why = self.0.refused.why(&name);
-        Ok(why.map(|why| format!("{name}: the group is not taken up: {why}")))
+        let (control, reopener, id) = (self.0.control.clone(), self.0.reopener.clone(), config.group_id(group));
+        let (group, config) = (group.clone(), config.clone());
+        spawn_local(async move {
+            let term = reopener.term(group.name.as_str());
+            let opened = beside(move || {
+                let added = reopener.opens(&config, &group, settings);
+                let is_same = reopener.term(group.name.as_str()) == term;
+                added.map(|added| (added, is_same))
+            });
+            // It is being opened already.
+            let Some((added, is_same)) = opened.await else { return Ok(()) };
+            if !is_same {
+                // What clients had written and cached is of other content than what is found now.
+                control.part_with_held(id).await?;
+            }
+            control.add(added).await
+        })
+    }
+
+    /// Clients that were held are those of groups that serve again, or leave: then what is to be said of it.
+    async fn clients_go_on(&self, plan: &ConfigPlan) -> Result<Vec<String>, Gone> {
+        let config = self.0.config();
+        let held = plan.steps.iter().filter(|step| step.clients_held > 0).filter_map(|step| step.group.as_deref());
+        let held: Vec<_> = held.filter_map(|name| Some((name, config.group_id(config.group(name)?)))).collect();
+        let (mut warnings, began) = (Vec::new(), Instant::now());
+        for (name, id) in held {
+            while self.0.control.is_held(id).await?
+                && began.elapsed() < HOLD_PATIENCE
+                && self.0.refused.why(name).is_none()
+            {
+                sleep(LOOK_AGAIN).await;
+            }
+            if self.0.control.part_with_held(id).await? {
+                warnings.push(format!("{name}: its clients were cut off, as it does not serve again"));
+            }
+        }
+        Ok(warnings)
     }
 
     async fn takes_settings(&self, step: &ConfigStep, config: &Config) -> Result<Option<String>, Gone> {
@@ -231,6 +367,11 @@ impl ConfigDesk<'_> {
 /// The group is let go of.
 fn leaves(step: &ConfigStep) -> bool {
     matches!(step.action, ConfigAction::Remove | ConfigAction::Restart)
+}
+
+/// The group starts.
+fn comes(step: &ConfigStep) -> bool {
+    matches!(step.action, ConfigAction::Add | ConfigAction::Restart)
 }
 
 fn line(step: &ConfigStep) -> String {

@@ -10,6 +10,8 @@ use units::size::show_size;
 use super::{Plane, PlaneCore};
 use crate::buffers::Buffer;
 use crate::disk::DiskOp;
+use crate::driver::clients::ClientTerms;
+use crate::driver::held_clients::HeldRequest;
 use crate::frontend::{
     ClientId, ClientOp, ExportInfo, Exports, Gateway, Replies, RequestFailure, RequestOutcome, VolumeHandle,
 };
@@ -40,9 +42,10 @@ impl Gateway for Plane {
     fn attach(&self, name: &str, replies: Rc<dyn Replies>) -> Option<(ExportInfo, ClientId)> {
         let core = &mut *self.core.borrow_mut();
         let at = core.groups.open_export(name)?;
-        let client = core.clients.attach(at, replies);
+        let export = core.export_of(at);
+        let client = core.clients.attach(at, ClientTerms::of(&export), replies);
         core.groups.volume_mut(at).client_came();
-        Some((core.export_of(at), client))
+        Some((export, client))
     }
 
     fn detach(&self, client: ClientId) {
@@ -65,7 +68,7 @@ impl Gateway for Plane {
     }
 
     fn submit(&self, client: ClientId, cookie: u64, op: ClientOp) {
-        self.core.borrow_mut().submit(client, cookie, op);
+        self.core.borrow_mut().submit(HeldRequest { client, cookie, op });
     }
 
     fn kick(&self) {
@@ -75,7 +78,7 @@ impl Gateway for Plane {
 
 impl PlaneCore {
     /// The group says how large it is: the device may hold more.
-    fn export_of(&self, at: usize) -> ExportInfo {
+    pub(super) fn export_of(&self, at: usize) -> ExportInfo {
         let volume = self.groups.volume(at);
         let device = volume.device();
         let size_bytes = self.node.volume_bytes(volume.group(), volume.id()).expect("the engine knows every volume");
@@ -90,11 +93,12 @@ impl PlaneCore {
         }
     }
 
-    fn submit(&mut self, client: ClientId, cookie: u64, op: ClientOp) {
-        let at = self.clients.volume_of(client);
+    pub(super) fn submit(&mut self, request: HeldRequest) {
+        let at = self.clients.volume_of(request.client);
         let volume = self.groups.volume(at);
         let (group, id) = (volume.group(), volume.id());
-        if !self.groups.is_open(group) {
+        let Some(HeldRequest { client, cookie, op }) = self.held.keep(group, request) else { return };
+        if !self.groups.is_served(at) {
             return self.clients.answer(client, cookie, RequestOutcome::Failed(RequestFailure::Gone));
         }
         let request = match op {

@@ -7,7 +7,7 @@ use engine::{Command, CommandId, CommandResult, GroupId, Input, Mono};
 use tokio::sync::oneshot;
 
 use super::{Plane, PlaneCore};
-use crate::driver::control::{ClientsOrRemoved, ClientsOrResult, ControlQuestion};
+use crate::driver::control::{ClientsOfRemoved, ClientsOrRemoved, ClientsOrResult, ControlQuestion};
 use crate::driver::entropy;
 use crate::driver::setup::{AddedGroup, RefusedGroup};
 use crate::driver::snapshot::{DriverSnapshot, GroupSnapshot};
@@ -28,13 +28,24 @@ impl Plane {
                 _ = answer.send(used);
             }
             ControlQuestion::Add(group) => self.core.borrow_mut().add(*group),
-            ControlQuestion::Remove { group, cuts_off, answer } => {
-                let clients = if cuts_off { Vec::new() } else { server.clients() };
-                let removed = self.core.borrow_mut().remove(group, clients);
-                _ = answer.send(removed);
+            ControlQuestion::Remove { group, clients, answer } => {
+                let attached = if clients == ClientsOfRemoved::Refuse { server.clients() } else { Vec::new() };
+                let core = &mut *self.core.borrow_mut();
+                if clients == ClientsOfRemoved::Hold && core.groups.named(group).is_some() {
+                    core.held.hold(group);
+                }
+                _ = answer.send(core.remove(group, attached));
             }
-            ControlQuestion::Define { definitions, reason } => {
-                self.core.borrow_mut().peers.defines(definitions.clone());
+            ControlQuestion::PartWithHeld { group, answer } => {
+                _ = answer.send(self.core.borrow_mut().part_with_held(group))
+            }
+            ControlQuestion::IsHeld { group, answer } => _ = answer.send(self.core.borrow().held.holds(group)),
+            ControlQuestion::Define { definitions, coming, reason } => {
+                {
+                    let core = &mut *self.core.borrow_mut();
+                    core.peers.defines(definitions.clone());
+                    core.input(Input::Expect { groups: coming });
+                }
                 links.set_definitions(definitions);
                 self.hang_up(&reason);
             }
@@ -109,7 +120,7 @@ impl PlaneCore {
             self.leaving.insert(group, answer);
             self.input(Input::Remove { group });
         } else {
-            _ = answer.send(Box::new(|| ()));
+            _ = answer.send(());
         }
         Ok(removed)
     }
@@ -119,6 +130,7 @@ impl PlaneCore {
         GroupSnapshot {
             volumes,
             sync,
+            is_leaving: self.leaving.contains_key(&status.id),
             link_for: now.since(status.peer.link_since),
             link_problem: self
                 .groups
