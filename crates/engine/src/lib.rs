@@ -266,6 +266,8 @@ pub struct VerifyOrder {
     pub repair: bool,
     /// Chooses the sample.
     pub entropy: u64,
+    /// Nobody typed it: it leaves a verify that is under way as it is, and gives way to one that is typed.
+    pub by_timer: bool,
 }
 
 impl VerifyOrder {
@@ -561,6 +563,7 @@ pub enum Event {
     VerifyBegan {
         sample_percent: u8,
         repair: bool,
+        by_timer: bool,
     },
     /// At one position of the order both nodes held different bytes in this range. `unreadable`: the peer could not read its own.
     VerifyDiffers {

@@ -72,7 +72,13 @@ fn a_group_that_is_refused_touches_nothing_and_says_so() {
         Command::Demote,
         Command::Promote { force: true, entropy: 2 },
         Command::DropRollbackPoint { name: "any".into() },
-        Command::Verify(VerifyOrder { rate_bytes_per_s: None, sample_percent: 100, repair: false, entropy: 3 }),
+        Command::Verify(VerifyOrder {
+            rate_bytes_per_s: None,
+            sample_percent: 100,
+            repair: false,
+            entropy: 3,
+            by_timer: false,
+        }),
         Command::VerifyStop,
         Command::AssumeEqual,
     ];

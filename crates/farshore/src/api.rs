@@ -26,7 +26,7 @@ pub use config_plan::{CONFIG_PLAN_SCHEMA, ConfigPlan, ConfigStep};
 pub use counters::{COUNTERS_SCHEMA, DaemonCounters, LatencyClasses};
 pub use group::{
     DifferenceView, DroppedMark, GroupView, HandoverView, JournalStatus, MARKS_SCHEMA, MarkList, MarkStatus,
-    PeerStatusView, QueueView, RecoveryPoint, RpoView, SyncView, VerifiedView, VerifyView, VolumeView,
+    PeerStatusView, QueueView, RecoveryPoint, RpoView, ScrubView, SyncView, VerifiedView, VerifyView, VolumeView,
 };
 pub use link::{
     BufferStatus, CompressionStatus, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkHistory, LinkHistoryRow, LinkHistoryTable,

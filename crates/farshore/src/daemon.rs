@@ -32,6 +32,7 @@ pub(crate) mod renewal;
 mod reopening;
 mod role_changes;
 mod role_hooks;
+mod scrub;
 pub mod seals;
 mod service;
 mod state_files;

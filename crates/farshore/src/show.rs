@@ -170,6 +170,9 @@ fn page(node: &str, group: &GroupView, paint: &Paint) -> String {
     if let Some(ended) = &group.verified {
         line("Verified", &verify::ended(ended));
     }
+    if let Some(scrub) = &group.scrub {
+        line("Scrub", &verify::scrub(scrub));
+    }
     for peer in &group.peers {
         peer_lines(group, peer, &mut line);
     }

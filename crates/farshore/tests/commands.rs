@@ -114,6 +114,7 @@ pub fn group(state: GroupState) -> GroupView {
         differs: false,
         verify: None,
         verified: None,
+        scrub: None,
         settings: Default::default(),
         rpo: None,
         warnings: vec![],

@@ -172,6 +172,8 @@ fn made_up(groups: usize) -> PageFacts {
             "sync": {"full": false, "done_bytes": 1, "total_bytes": 2, "rate_bytes_per_s": 1.0, "missing_bytes_per_s": 4},
             "verify": {"repair": true, "sample_percent": 100, "waits": false, "since_s": 1.0, "done_bytes": 1, "total_bytes": 2,
                 "compared_bytes": 1, "differing_bytes": 1, "repaired_bytes": 1, "unread_bytes": 0},
+            "scrub": {"every_s": 604800.0, "rate_limit_bytes_per_s": 10000000, "verified": "2026-11-21T03:12:41.123Z",
+                "due": "2026-11-28T03:12:41.123Z"},
             "settings": {}, "rpo": {"warn_seconds": 5.0, "error_seconds": 30.0}
         })
     };

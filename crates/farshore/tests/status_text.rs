@@ -82,6 +82,7 @@ fn group(name: &str) -> GroupView {
         differs: false,
         verify: None,
         verified: None,
+        scrub: None,
         settings: BTreeMap::from([
             ("mode".into(), setting("async", Origin::Config)),
             ("wait_limit".into(), setting("5s", Origin::Set)),
@@ -447,7 +448,7 @@ fn json_keys_are_the_contract() {
             r#""memory_bytes":0,"journal":null,"peers":[{"node":"beta","link":"connected","link_since_s":7500.0,"link_reason":null,"lag_bytes":1572864,"lag_seconds":0.42,"heard_s":null,"heard_lag_bytes":null,"heard_lag_seconds":null,"settings":null,"#,
             r#""dirty_bytes":0,"recovery_point":{"sequence":81204,"time":"2026-11-21T03:12:41.123Z"}}],"promotable":null,"marks":[],"#,
             r#""sync":{"full":true,"done_bytes":1,"total_bytes":2,"rate_bytes_per_s":3.5,"snapshot":null,"dirtied_bytes_per_s":null,"missing_bytes_per_s":null},"#,
-            r#""sync_ordered":false,"sync_position":null,"assumed_equal":false,"differs":false,"verify":null,"verified":null,"#,
+            r#""sync_ordered":false,"sync_position":null,"assumed_equal":false,"differs":false,"verify":null,"verified":null,"scrub":null,"#,
             r#""settings":{"mode":{"value":"async","origin":"config"},"wait_limit":{"value":"5s","origin":"set"}},"rpo":null,"warnings":[]}]}"#,
         )
     );

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::common::damage::rot;
-use crate::common::{GROUP, Pair, PairPlan, Side};
+use crate::common::{GROUP, Pair, PairPlan, Side, expect};
 
 const PLAN: PairPlan = PairPlan { volumes: &["data"], volume_bytes: 4 << 20, ..PairPlan::DEFAULT };
 
@@ -55,6 +55,57 @@ fn a_verify_is_ended_by_order_and_its_options_are_checked() {
         let (ended, said) = pair.output_of(Side::Near, words);
         assert!(ended == code && said.contains(part), "{words:?}: {ended}: {said}");
     }
+}
+
+/// Nobody types `verify`; the file says how often. It only looks, a restart begins none early, and whoever ends one is not contradicted.
+#[test]
+fn a_verify_begins_by_itself_as_often_as_the_file_says() {
+    const OFTEN: &str = "scrub = { every = \"10s\", rate = \"400Mbit/s\" }\n";
+    let mut pair = Pair::replicating(&PLAN);
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    rot(&pair.device(Side::Far, "data"), 100_000);
+    assert_eq!(pair.status(Side::Near)["scrub"], Value::Null);
+    pair.edit_config("mode = \"async\"\n", &format!("mode = \"async\"\n{OFTEN}"));
+    for node in Side::BOTH {
+        expect(&pair.run(node, &["config", "apply"]), 0, &["take-up g: scrub.every = 10s (was off), scrub.rate = 400"]);
+    }
+    for node in Side::BOTH {
+        pair.until("both nodes know what differs", |pair| pair.status(node)["differs"] == true);
+    }
+    pair.until("it is over", |pair| pair.status(Side::Near)["verified"]["by_timer"] == true);
+    let found = pair.status(Side::Near)["verified"].clone();
+    assert_eq!((&found["differing_bytes"], &found["repaired_bytes"]), (&json!(4096), &json!(0)), "{found}");
+    let (code, said) = pair.output_of(Side::Near, &["events", GROUP, "--local"]);
+    assert!(code < 2 && said.contains("a verify began by itself, as scrub.every says"), "{said}");
+    assert_eq!(pair.status(Side::Far)["scrub"], Value::Null, "the primary begins them");
+    // It is on record before the next one begins.
+    let record = pair.path("near/state/groups").join(GROUP).join("scrub");
+    pair.until("it is on record", |_| record.exists());
+    assert!(pair.stop(Side::Near).success());
+    let written = fs::read_to_string(&record).expect("on record");
+    pair.serve(Side::Near);
+    pair.until("it is read", |pair| !pair.status(Side::Near)["scrub"].is_null());
+    let scrub = pair.status(Side::Near)["scrub"].clone();
+    let last = scrub["verified"].as_str().expect("known").to_owned();
+    assert!(written.contains("\nverified ") && scrub["every_s"] == 10.0, "{written}{scrub}");
+    pair.until("the next one is over", |pair| {
+        pair.status(Side::Near)["scrub"]["verified"].as_str().is_some_and(|time| *time > *last)
+    });
+    // A slow one is ended; the next is due ten seconds later.
+    pair.edit_config("400Mbit/s", "64kbit/s");
+    expect(&pair.run(Side::Near, &["config", "apply"]), 0, &["take-up g: scrub.rate = 64kbit/s (was 400Mbit/s)"]);
+    pair.until("one runs", |pair| pair.status(Side::Near)["verify"]["by_timer"] == true);
+    let (_, said) = pair.output_of(Side::Near, &["status", GROUP, "--local"]);
+    assert!(said.contains("  began by itself, ") && said.contains("  every 10 s at 64.0 kbit/s, due at "), "{said}");
+    expect(&pair.run(Side::Near, &["verify", GROUP, "--stop"]), 0, &["the verify is stopped"]);
+    let now = pair.status(Side::Near);
+    assert!(now["verify"].is_null() && now["scrub"]["waits"].is_null(), "{now}");
+    assert!(now["scrub"]["due"].as_str() > now["verified"]["time"].as_str(), "{now}");
+    pair.done(Side::Near, &["verify", GROUP, "--repair", "--wait"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data"]);
 }
 
 /// Somebody has copied the volume by hand.

@@ -18,7 +18,7 @@ use host::driver::group_tag;
 use host::tls::Clients;
 
 use crate::forms::{Around, ValueForm, address, flag, latency, list, maybe, one_of, path, per_node, size, word};
-use crate::group::{Layout, LiveSettings, RpoThresholds};
+use crate::group::{Layout, LiveSettings, RpoThresholds, ScrubSettings};
 use crate::keys::{Takes, keyed};
 use crate::limits;
 use crate::link::ConfiguredLink;
@@ -136,6 +136,7 @@ pub struct ConfiguredGroup {
     /// Of its stores and its window, per node.
     pub layout: Layout,
     pub rpo: RpoThresholds,
+    pub scrub: ScrubSettings,
     pub hooks: RoleHooks,
     /// Never empty.
     pub volumes: Vec<ConfiguredVolume>,

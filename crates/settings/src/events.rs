@@ -65,7 +65,7 @@ event_kinds! {
     SyncBegan = "sync-began", "A sync to the peer began.", ["full", "compare", "bytes"];
     SyncEnded = "sync-ended", "The sync sent its last region.", ["sent_bytes", "duration_ms"];
     SyncStopped = "sync-stopped", "The sync was broken off.", ["reason", "duration_ms"];
-    VerifyBegan = "verify-began", "A verify of the copy began.", ["sample_percent", "repair"];
+    VerifyBegan = "verify-began", "A verify of the copy began.", ["sample_percent", "repair", "by_timer"];
     VerifyDiffers = "verify-differs", "Both nodes hold different bytes in this range; at most 16 events of one verify.",
         ["volume", "offset_bytes", "bytes", "unreadable"];
     VerifyEnded = "verify-ended", "A verify came to its end.",
@@ -141,6 +141,7 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("sent_bytes", "amount of data that travelled"),
     ("sample_percent", "share of the blocks that a verify compares; 100: all"),
     ("repair", "`true`: what differs is sent again"),
+    ("by_timer", "`true`: it began by itself, as `scrub.every` says; `false`: somebody typed it"),
     ("unreadable", "`true`: the peer could not read the range"),
     ("compared_bytes", "what was compared"),
     ("differing_bytes", "what differed, repaired or not"),

@@ -127,7 +127,7 @@ mod tests {
     use crate::names::{ClusterName, NodeName, VolumeName};
     use crate::{
         ConfiguredHook, ConfiguredLink, ConfiguredVolume, GroupMembers, Layout, LinkSettings, LiveSettings, RoleHooks,
-        RpoThresholds,
+        RpoThresholds, ScrubSettings,
     };
 
     /// The keys of a table with their values and remarks.
@@ -182,6 +182,7 @@ mod tests {
             &lines(&LiveSettings::default(), ""),
             &lines(&Layout::default(), ""),
             &lines(&RpoThresholds::default(), ""),
+            &lines(&ScrubSettings::default(), ""),
             &lines(&RoleHooks::default(), ""),
             VOLUMES,
             &lines(&volume, ""),

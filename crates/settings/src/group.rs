@@ -5,7 +5,7 @@ use std::time::Duration;
 pub use engine::StartAlone;
 pub use engine::state::{Degrade, Mode};
 
-use crate::forms::{ValueForm, count, duration, flag, node, one_of, or, size, word};
+use crate::forms::{ValueForm, count, duration, flag, node, one_of, or, rate, size, word};
 use crate::keys::{self, Takes, keyed};
 use crate::limits::{self, Bound};
 use crate::names::NodeName;
@@ -138,8 +138,13 @@ keyed! {
 
 /// When a key of a group's other settings takes effect.
 fn not_live(name: &str) -> Option<Takes> {
-    let others =
-        [keys::takes::<Layout>, keys::takes::<GroupMembers>, keys::takes::<RpoThresholds>, keys::takes::<RoleHooks>];
+    let others = [
+        keys::takes::<Layout>,
+        keys::takes::<GroupMembers>,
+        keys::takes::<RpoThresholds>,
+        keys::takes::<ScrubSettings>,
+        keys::takes::<RoleHooks>,
+    ];
     others.into_iter().find_map(|takes| takes(name))
 }
 
@@ -185,6 +190,20 @@ keyed! {
         "rpo.error" => error: Option<Duration> = threshold(limits::RPO_ERROR);
             "lag that somebody is woken for",
             "lag that somebody is woken for, or `\"off\"`; at least `rpo.warn`";
+    }
+}
+
+keyed! {
+    /// Verifies that begin by themselves.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ScrubSettings, takes(Takes::Restart) {
+        "scrub.every" => every: Option<Duration> = or("off", ", for none", duration(limits::SCRUB_EVERY));
+            choice "\"168h\"", "a verify by itself, so long after the last whole one; \"off\" by default",
+            "so long after the last whole verify the primary's daemon begins one by itself, once the group is in step and no group of the node syncs or is verified; or `\"off\"`: it reads both copies whole, so somebody has to want it. It repairs nothing: what differs is an event and a warning ([verify](operate/verify.md#regularly))";
+        /// Bits per second.
+        "scrub.rate" => rate_bits_per_s: u64 = rate(limits::SCRUB_RATE);
+            "what such a verify reads at most",
+            "what such a verify reads of the primary's volumes at most. At 80 Mbit/s 1 TiB takes 31 h. Replication goes first in any case";
     }
 }
 

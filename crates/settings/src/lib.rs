@@ -41,7 +41,7 @@ pub use config::{
     Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, FileEngineChoice, ListenAddress, PeerCommands, Tls,
     TopLevelKeys,
 };
-pub use group::{GroupKey, GroupMembers, Layout, LiveSettings, Mode, PolicyChoice, RpoThresholds};
+pub use group::{GroupKey, GroupMembers, Layout, LiveSettings, Mode, PolicyChoice, RpoThresholds, ScrubSettings};
 pub use keys::Keyed;
 pub use link::{ConfiguredLink, LinkKey, LinkSettings};
 pub use names::{ClusterName, GroupName, HookName, NodeName, VolumeName};

@@ -114,6 +114,15 @@ pub const RPO_ERROR: Bound<Duration> =
 /// Who may lose more than a week has no use for an alarm.
 const RPO_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// How long after a whole verify the next one begins by itself. Off by default: it reads both copies whole, which wakes disks that sleep and
+/// costs what others of the machine may need, and a difference that nobody is told of helps nobody. From ten seconds on, for a bench.
+pub const SCRUB_EVERY: Bound<Duration> =
+    Bound { min: Duration::from_secs(10), max: Duration::from_secs(366 * 24 * 3600), default: SCRUB_USUAL };
+/// A week: what a disk is read through in at that rate is 6 TB.
+const SCRUB_USUAL: Duration = Duration::from_secs(7 * 24 * 3600);
+/// What such a verify reads at most, bits per second. 10 MB/s is a tenth of what a spindle reads in order, and 1 TiB takes 31 hours.
+pub const SCRUB_RATE: Bound<u64> = Bound { min: 64_000, max: 400_000_000_000, default: 80_000_000 };
+
 /// The journal holds what is being received beside what is being applied.
 pub const JOURNAL_WINDOWS_MIN: u64 = 2;
 

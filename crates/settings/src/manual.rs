@@ -2,7 +2,7 @@
 
 use crate::config::hooks::ConfiguredHook;
 use crate::config::{ConfiguredNode, ConfiguredVolume, Tls, TopLevelKeys};
-use crate::group::{GroupMembers, Layout, LiveSettings, RpoThresholds};
+use crate::group::{GroupMembers, Layout, LiveSettings, RpoThresholds, ScrubSettings};
 use crate::keys::{KeyRow, Keyed, Takes};
 use crate::link::{ConfiguredLink, LinkSettings};
 use crate::role_hooks::RoleHooks;
@@ -28,6 +28,7 @@ pub fn tables() -> [KeyTable; 7] {
                 rows::<LiveSettings>(),
                 rows::<Layout>(),
                 rows::<RpoThresholds>(),
+                rows::<ScrubSettings>(),
                 rows::<RoleHooks>(),
             ]
             .concat(),

@@ -9,7 +9,8 @@ use sim::checkers::facts::KnownFact;
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, state};
 
-const FULL: VerifyOrder = VerifyOrder { rate_bytes_per_s: None, sample_percent: 100, repair: false, entropy: 7 };
+const FULL: VerifyOrder =
+    VerifyOrder { rate_bytes_per_s: None, sample_percent: 100, repair: false, entropy: 7, by_timer: false };
 
 /// Two new nodes, whose volumes hold the same; somebody copied them by hand.
 fn copied_by_hand(options: SimOptions) -> ScenarioWorld {

@@ -606,7 +606,8 @@ fn an_order_stands_alone_beside_handovers_verifies_and_syncs() {
     let beside = |world: &mut ScenarioWorld, node: usize, code: RefusalCode| {
         let to = NodeId(1 - node as u16);
         let limit = Duration::from_secs(2);
-        let verify = VerifyOrder { repair: true, sample_percent: 100, rate_bytes_per_s: None, entropy: 1 };
+        let verify =
+            VerifyOrder { repair: true, sample_percent: 100, rate_bytes_per_s: None, entropy: 1, by_timer: false };
         for command in [
             Command::Sync { full: true },
             Command::Sync { full: false },
@@ -657,7 +658,8 @@ fn a_verify_that_waits_goes_on_behind_the_sync_that_resolves_a_fork() {
     world.cut([false; 2]);
     world.write_done(0, 0, 8 * KIB);
     world.pass(10 * SECOND);
-    let verify = VerifyOrder { repair: false, sample_percent: 100, rate_bytes_per_s: None, entropy: 1 };
+    let verify =
+        VerifyOrder { repair: false, sample_percent: 100, rate_bytes_per_s: None, entropy: 1, by_timer: false };
     assert!(!matches!(world.order(OLD, Command::Verify(verify)), CommandResult::Refused(_)));
     assert!(matches!(world.promote(NEW, true), CommandResult::Warning(_)));
     world.write_done(1, 128 * KIB, 8 * KIB);

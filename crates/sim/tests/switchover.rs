@@ -629,7 +629,13 @@ fn a_verify_stands_in_no_switchovers_way() {
     let far_away = SimOptions { delay_ns: 100 * MILLISECOND, ..options(Mode::Async, Policy::Degrade) };
     let mut world = ScenarioWorld::in_peace(far_away);
     // Two seconds for all there is, and several comparisons in each round trip.
-    let verify = VerifyOrder { rate_bytes_per_s: Some(1024 * KIB), sample_percent: 100, repair: false, entropy: 7 };
+    let verify = VerifyOrder {
+        rate_bytes_per_s: Some(1024 * KIB),
+        sample_percent: 100,
+        repair: false,
+        entropy: 7,
+        by_timer: false,
+    };
     for primary in [0, 1] {
         assert!(matches!(world.order(primary, Command::Verify(verify)), CommandResult::Done(_)));
         world.pass(300 * MILLISECOND);

@@ -10,7 +10,8 @@ use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, state};
 
-const FULL: VerifyOrder = VerifyOrder { rate_bytes_per_s: None, sample_percent: 100, repair: false, entropy: 7 };
+const FULL: VerifyOrder =
+    VerifyOrder { rate_bytes_per_s: None, sample_percent: 100, repair: false, entropy: 7, by_timer: false };
 const REPAIR: VerifyOrder = VerifyOrder { repair: true, ..FULL };
 /// At that the two volumes of a scenario take four seconds.
 const SLOW: VerifyOrder = VerifyOrder { rate_bytes_per_s: Some(512 * KIB), ..FULL };
@@ -322,6 +323,34 @@ fn orders_for_a_verify_can_be_repeated_and_say_what_stands_in_their_way() {
     assert_eq!(end(&mut world).totals.compared_bytes, 2 * MIB);
     world.set_mode(GROUP, Mode::Logging);
     assert_eq!(world.refusal(0, Command::Verify(FULL)).code, RefusalCode::ModeLogging);
+}
+
+/// A verify that begins by itself is in nobody's way: it leaves one that was typed as it is, and whoever types one has it.
+#[test]
+fn a_verify_that_nobody_typed_gives_way_to_one_that_is_typed() {
+    const BY_TIMER: VerifyOrder = VerifyOrder { rate_bytes_per_s: Some(64 * KIB), by_timer: true, ..FULL };
+    let mut world = peace(Mode::Async);
+    begin(&mut world, SLOW);
+    assert!(matches!(world.order(0, Command::Verify(BY_TIMER)), CommandResult::Unchanged(_)));
+    let run = world.figures(0).verify.expect("under way");
+    assert_eq!((run.order.rate_bytes_per_s, run.order.by_timer), (SLOW.rate_bytes_per_s, false));
+    end(&mut world);
+    // The same at another rate: it goes on, and is the operator's.
+    begin(&mut world, BY_TIMER);
+    world.pass(3 * SECOND);
+    let walked_bytes = world.figures(0).verify.expect("under way").walked_bytes;
+    begin(&mut world, FULL);
+    let run = world.figures(0).verify.expect("under way");
+    assert!(!run.order.by_timer && run.walked_bytes >= walked_bytes && walked_bytes > 0, "{run:?}");
+    assert_eq!(end(&mut world).totals.compared_bytes, 2 * MIB);
+    // Of another kind: it ends, and the other one begins.
+    rot(&mut world, 1, 0, 0);
+    begin(&mut world, BY_TIMER);
+    world.pass(SECOND);
+    let verified = verify(&mut world, REPAIR);
+    assert!(verified.given_up.is_none() && verified.order.repair, "{verified:?}");
+    assert_eq!(verified.totals.left_bytes(), 0);
+    assert!(world.coverage(0, CoveragePoint::VerifyGaveWay) > 0);
 }
 
 /// The primary is demoted in its midst, and a restart begins anew.

@@ -75,12 +75,16 @@ pub(crate) fn command(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx, id
         Err((code, why)) => return cx.refuse(id, code, why),
     };
     if let Some(run) = &mut peer.verify.run {
-        let result = ordered_again(run, order, cx.now.mono);
-        return cx.answer(id, result);
+        if !gives_way(run, order) {
+            let result = ordered_again(run, order, cx.now.mono);
+            return cx.answer(id, result);
+        }
+        cx.coverage.hit(CoveragePoint::VerifyGaveWay);
+        give_up(peer, common, cx, "an operator ordered another one, and this one had begun by itself");
     }
     peer.verify.stretch += 1;
     peer.verify.run = Some(VerifyRun::new(order, cx.now.mono, common.sb.doubts.differs));
-    cx.event(common.id(), Event::VerifyBegan { sample_percent: order.sample_percent, repair: order.repair });
+    tell_begin(common, cx, order);
     cx.answer(
         id,
         match waits {
@@ -90,14 +94,31 @@ pub(crate) fn command(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx, id
     );
 }
 
-/// A verify is ordered while one is under way: the same goes on, and may get another rate.
+fn tell_begin(common: &GroupCommon, cx: &mut Cx, order: VerifyOrder) {
+    let VerifyOrder { sample_percent, repair, by_timer, .. } = order;
+    cx.event(common.id(), Event::VerifyBegan { sample_percent, repair, by_timer });
+}
+
+/// Nobody typed the one under way, and what is typed now is of another kind.
+fn gives_way(run: &VerifyRun, order: VerifyOrder) -> bool {
+    run.order.by_timer && !order.by_timer && !is_of_kind(run, order)
+}
+
+fn is_of_kind(run: &VerifyRun, order: VerifyOrder) -> bool {
+    (run.order.sample_percent, run.order.repair) == (order.sample_percent, order.repair)
+}
+
+/// A verify is ordered while one is under way: the same goes on, and may get another rate. Whoever typed it has it from here on.
 fn ordered_again(run: &mut VerifyRun, order: VerifyOrder, now: Mono) -> CommandResult {
-    let VerifyOrder { rate_bytes_per_s, entropy, .. } = run.order;
-    if run.order != (VerifyOrder { rate_bytes_per_s, entropy, ..order }) {
+    if order.by_timer {
+        return CommandResult::Unchanged("a verify is under way already; nothing to do".into());
+    }
+    if !is_of_kind(run, order) {
         let why = "a verify of another kind is under way: 'farshore verify GROUP --stop' ends it";
         return CommandResult::Refused(crate::Refusal::new(RefusalCode::VerifyUnderWay, why));
     }
-    if rate_bytes_per_s == order.rate_bytes_per_s {
+    run.order.by_timer = false;
+    if run.order.rate_bytes_per_s == order.rate_bytes_per_s {
         return CommandResult::Unchanged("a verify is under way already; nothing to do".into());
     }
     (run.order.rate_bytes_per_s, run.reads_at) = (order.rate_bytes_per_s, now);
@@ -288,12 +309,12 @@ fn could_not_read(run: &mut VerifyRun, cx: &Cx, looked: Looked) {
 /// What was compared was another copy, or is sent anew: the verify under way begins anew.
 pub(crate) fn begins_anew(peer: &mut Peer, common: &GroupCommon, cx: &mut Cx, why: &str) {
     let Some(run) = &mut peer.verify.run else { return };
-    let VerifyOrder { sample_percent, repair, .. } = run.order;
-    *run = VerifyRun::new(run.order, cx.now.mono, common.sb.doubts.differs);
+    let order = run.order;
+    *run = VerifyRun::new(order, cx.now.mono, common.sb.doubts.differs);
     peer.verify.stretch += 1;
     cx.coverage.hit(CoveragePoint::VerifyBeganAnew);
     cx.event(common.id(), Event::Note(format!("the verify under way begins anew: {why}")));
-    cx.event(common.id(), Event::VerifyBegan { sample_percent, repair });
+    tell_begin(common, cx, order);
 }
 
 // ---- answers ---------------------------------------------------------------------------------------------------------

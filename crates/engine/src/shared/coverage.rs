@@ -130,6 +130,7 @@ coverage_points! {
     VerifyRepaired,
     VerifyEnded,
     VerifyBeganAnew,
+    VerifyGaveWay,
     AssumedEqual,
 }
 

@@ -98,6 +98,9 @@ pub struct GroupView {
     /// on the primary: the last verify that ended since this daemon's start; `null`: none
     #[serde(default)]
     pub verified: Option<VerifiedView>,
+    /// on the primary, with `scrub.every`: verifies that begin by themselves; else `null`
+    #[serde(default)]
+    pub scrub: Option<ScrubView>,
     /// by key
     pub settings: BTreeMap<String, SettingStatus>,
     /// the lag from which somebody should know; `null` from an older daemon
@@ -331,12 +334,34 @@ pub struct SyncView {
     pub missing_bytes_per_s: Option<u64>,
 }
 
+/// Verifies that begin by themselves.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ScrubView {
+    /// seconds: `scrub.every`
+    pub every_s: f64,
+    /// bytes a second that such a verify reads at most
+    pub rate_limit_bytes_per_s: u64,
+    /// RFC 3339, this node's clock: when the last whole verify ended, whoever began it; `null`: none is on record here
+    #[serde(default)]
+    pub verified: Option<String>,
+    /// RFC 3339: from when on the next one may begin; `null`: at once
+    #[serde(default)]
+    pub due: Option<String>,
+    /// why one that is due has not begun; `null`: none is due, or one runs
+    #[serde(default)]
+    pub waits: Option<String>,
+}
+
 /// A verify that runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VerifyView {
     /// what differs is sent again
     pub repair: bool,
+    /// it began by itself, and nobody has typed one since
+    #[serde(default)]
+    pub by_timer: bool,
     /// of what there is, in percent; 100: all
     pub sample_percent: u8,
     /// bytes a second that are read at most; `null`: no limit
@@ -372,6 +397,9 @@ pub struct VerifiedView {
     pub time: Option<String>,
     /// what differed was sent again
     pub repair: bool,
+    /// it began by itself
+    #[serde(default)]
+    pub by_timer: bool,
     /// of what there is, in percent; 100: all. Less proves nothing of the rest
     pub sample_percent: u8,
     /// bytes that were compared

@@ -3,6 +3,7 @@
 mod apply;
 mod forks;
 mod roles;
+mod scrubs;
 mod switchover;
 
 use std::cell::RefCell;
@@ -36,6 +37,7 @@ use super::recorder::MinuteRecorder;
 use super::renewal::{self, Renewal};
 use super::reopening::{GroupReopener, RefusedGroups};
 use super::role_changes::{RoleChange, RoleChanges};
+use super::scrub::Scrubs;
 use super::terms::{KnownTerms, Terms};
 use super::watch::StateWatch;
 use super::{attached, history_room, preview, promises, recording, view};
@@ -43,6 +45,7 @@ use crate::api::refusals::DeskRefusal;
 use crate::api::server::Asker;
 use crate::api::{ApiRequest, ErrorCode, NodeView, RecordedBatch, Reply};
 use crate::events::log::{EventQuestion, PAGE_EVENTS_MAX};
+use crate::events::unix_ms;
 use crate::metrics::PageFacts;
 use crate::metrics::server::MetricsEndpoint;
 use apply::ConfigDesk;
@@ -74,6 +77,7 @@ pub(super) struct Desk {
     /// To which of them a peer is about to hand over.
     announced: RefCell<BTreeMap<GroupId, AnnouncedSwitchover>>,
     demotions: Demotions,
+    scrubs: Scrubs,
     operations: Rc<Operations>,
     /// Something was heard by which a sync may have ended.
     sync_ends: Notify,
@@ -125,6 +129,7 @@ impl Desk {
         let groups = || now.groups_of(&node).map(|group| group.name.as_str());
         let (watch, terms) = (StateWatch::new(state), Terms::new(state, terms));
         let (role_changes, demotions) = (RoleChanges::default(), Demotions::read(state, groups()));
+        let scrubs = Scrubs::new(state);
         let changing = Mutex::new(());
         let looks = Mutex::new(GroupLooks::new(events.values(), events.missed()));
         Desk {
@@ -139,6 +144,7 @@ impl Desk {
             granted: RefCell::default(),
             announced: RefCell::default(),
             demotions,
+            scrubs,
             overrides,
             link_overrides,
             recorder,
@@ -161,7 +167,8 @@ impl Desk {
     /// that hangs under the one does not keep the others up: who was revoked goes.
     pub async fn look_for_ever(self: Rc<Self>) {
         let primaries = self.demotions.look_for_ever(&self.config, &self.control);
-        tokio::join!(self.watch_for_ever(), self.record_terms_for_ever(), primaries, self.renew_for_ever());
+        let scrubs = self.scrub_for_ever();
+        tokio::join!(self.watch_for_ever(), self.record_terms_for_ever(), primaries, self.renew_for_ever(), scrubs);
     }
 
     async fn record_terms_for_ever(&self) {
@@ -368,10 +375,10 @@ impl Desk {
             ApiRequest::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
             ApiRequest::Verify { group, repair, sample_percent, rate_bytes_per_s } => {
                 let (sample_percent, entropy) = (sample_percent.unwrap_or(100).clamp(1, 100), entropy());
-                let order = VerifyOrder { rate_bytes_per_s, sample_percent, repair, entropy };
+                let order = VerifyOrder { rate_bytes_per_s, sample_percent, repair, entropy, by_timer: false };
                 self.command(&group, Command::Verify(order)).await
             }
-            ApiRequest::VerifyStop { group } => self.command(&group, Command::VerifyStop).await,
+            ApiRequest::VerifyStop { group } => self.stop_verify(&group).await,
             ApiRequest::AssumeEqual { group } => self.command(&group, Command::AssumeEqual).await,
             ApiRequest::Set { group, settings } => self.set(&group, settings).await,
             ApiRequest::ConfigPlan => ConfigDesk(self).plan().await,
@@ -475,6 +482,9 @@ impl Desk {
                 Some(RoleChange::Demotion) => group.is_demoted_now(),
                 Some(RoleChange::Switchover) if group.records_handover() => group.is_demoted_now(),
                 Some(RoleChange::Switchover | RoleChange::Reload) | None => {}
+            }
+            if let Some(named) = self.config().group(&group.name) {
+                group.scrub = self.scrubs.view(named.scrub, group, unix_ms());
             }
             group.term = self.terms.of(&group.name);
             group.warnings.extend(self.terms.unrecorded(&group.name));

@@ -141,6 +141,7 @@ impl ConfigChange<'_> {
         let settings = changed(&kept.effective(&before.settings), &kept.effective(&group.settings));
         let hidden = changed(&before.settings, &group.settings).len().saturating_sub(settings.len());
         let mut taken_up = changed(&before.rpo, &group.rpo);
+        taken_up.extend(changed(&before.scrub, &group.scrub));
         if before.hooks != group.hooks {
             taken_up.push("hooks".to_owned());
         }

@@ -10,6 +10,7 @@ pub(super) fn running(group: &ConfiguredGroup, run: &VerifyStatus) -> VerifyView
     let VerifyStatus { order, since, waits, walked_bytes, total_bytes, totals, named } = run;
     VerifyView {
         repair: order.repair,
+        by_timer: order.by_timer,
         sample_percent: order.sample_percent,
         rate_limit_bytes_per_s: order.rate_bytes_per_s,
         waits: *waits,
@@ -29,6 +30,7 @@ pub(super) fn ended(group: &ConfiguredGroup, run: &VerifiedStatus) -> VerifiedVi
     VerifiedView {
         time: (*ended != Wall::default()).then(|| units::exact::time_text(ended.0)),
         repair: order.repair,
+        by_timer: order.by_timer,
         sample_percent: order.sample_percent,
         compared_bytes: totals.compared_bytes,
         differing_bytes: totals.differing_bytes,

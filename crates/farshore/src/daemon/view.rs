@@ -144,6 +144,7 @@ fn group_status(
         differs: now.doubts.differs,
         verify: now.verify.as_ref().map(|run| verify_view::running(group, run)),
         verified: now.verified.as_ref().map(|ended| verify_view::ended(group, ended)),
+        scrub: None,
         settings: link_view::settings(overrides, &effective),
         rpo: Some(rpo(group)),
         warnings: warnings(node, group, (snapshot, &effective), question.filter(|_| !waits_for_word(now))),

@@ -2,7 +2,7 @@
 
 use units::exact::{show_rate, show_seconds, show_size};
 
-use crate::api::{DifferenceView, VerifiedView, VerifyView};
+use crate::api::{DifferenceView, ScrubView, VerifiedView, VerifyView};
 
 /// `45 %, 1.2 GiB of 3 GiB, 93.4 Mbit/s, 2 min 3 s left, nothing differs so far`.
 pub fn running(run: &VerifyView) -> String {
@@ -19,14 +19,30 @@ pub fn running(run: &VerifyView) -> String {
         bytes => format!("{} differ", show_size(bytes)),
     };
     let sample = if run.sample_percent < 100 { format!("sample of {} %, ", run.sample_percent) } else { String::new() };
+    let began = if run.by_timer { "began by itself, " } else { "" };
     format!(
-        "{sample}{:.0} %, {} of {}, {}, {left}, {found}",
+        "{began}{sample}{:.0} %, {} of {}, {}, {left}, {found}",
         // Never 100 before the end.
         percent.min(99.0).floor(),
         show_size(run.done_bytes),
         show_size(run.total_bytes),
         show_rate(rate),
     )
+}
+
+/// When the next one begins by itself: `every 7 d at 80.0 Mbit/s, due at 2026-11-22T12:00:00.123Z`.
+pub fn scrub(scrub: &ScrubView) -> String {
+    let due = match (&scrub.due, &scrub.waits) {
+        (_, Some(why)) => format!("due, and waits: {why}"),
+        (Some(due), None) => format!("due at {due}"),
+        (None, None) => "due now".to_owned(),
+    };
+    let last = match &scrub.verified {
+        Some(time) => format!("the last whole one ended at {time}"),
+        None => "no whole one is on record".to_owned(),
+    };
+    let rate = show_rate(scrub.rate_limit_bytes_per_s as f64);
+    format!("every {} at {rate}, {due}; {last}", show_seconds(scrub.every_s))
 }
 
 /// What came of one.
@@ -76,6 +92,8 @@ mod tests {
         let text = running(&run);
         assert!(text.starts_with("25 %, 1 MiB of 4 MiB, "), "{text}");
         assert!(text.ends_with(" left, nothing differs so far"), "{text}");
+        let by_itself = running(&VerifyView { by_timer: true, ..run.clone() });
+        assert!(by_itself.starts_with("began by itself, 25 %, "), "{by_itself}");
         let waits = running(&VerifyView { waits: true, sample_percent: 5, differing_bytes: 4096, ..run });
         assert!(waits.starts_with("sample of 5 %, "), "{waits}");
         assert!(waits.ends_with("waits until the peer is in step, 4 KiB differ"), "{waits}");
@@ -91,6 +109,17 @@ mod tests {
             ended(&over),
             "at an unknown time: 1 MiB compared, a sample of 5 %, and no proof of the rest; 32 KiB differ (data at byte 65536)"
         );
+        let next = ScrubView { every_s: 604_800.0, rate_limit_bytes_per_s: 10_000_000, ..ScrubView::default() };
+        assert_eq!(scrub(&next), "every 7 d at 80.0 Mbit/s, due now; no whole one is on record");
+        let at = |time: &str| Some(time.to_owned());
+        let next = ScrubView { verified: at("2026-11-15T12:00:00.000Z"), due: at("2026-11-22T12:00:00.000Z"), ..next };
+        let text = scrub(&next);
+        assert!(
+            text.ends_with(", due at 2026-11-22T12:00:00.000Z; the last whole one ended at 2026-11-15T12:00:00.000Z"),
+            "{text}"
+        );
+        let text = scrub(&ScrubView { waits: at("the group is not in step with its peer"), ..next });
+        assert!(text.contains(", due, and waits: the group is not in step with its peer; the last"), "{text}");
         let stopped = ended(&VerifiedView { given_up: Some("stopped by the operator".into()), ..over });
         assert!(stopped.starts_with("not to its end (stopped by the operator); 1 MiB compared"), "{stopped}");
     }

@@ -138,8 +138,9 @@ fn of_sync(event: &Event) -> EventLine {
 
 fn of_verify(volumes: &[LocalVolume], event: &Event) -> EventLine {
     match event {
-        Event::VerifyBegan { sample_percent: 100, repair } => {
-            info(format!("a verify began{}", if *repair { ", and repairs what differs" } else { "" }))
+        Event::VerifyBegan { sample_percent: 100, repair, by_timer } => {
+            let by_itself = if *by_timer { " by itself, as scrub.every says" } else { "" };
+            info(format!("a verify began{by_itself}{}", if *repair { ", and repairs what differs" } else { "" }))
         }
         Event::VerifyBegan { sample_percent, .. } => {
             info(format!("a verify of {sample_percent} % of the blocks began"))

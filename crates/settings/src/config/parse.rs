@@ -13,7 +13,7 @@ use super::{
     Config, ConfiguredGroup, ConfiguredHook, ConfiguredNode, ConfiguredVolume, ListenAddress, Tls, TopLevelKeys, check,
 };
 use crate::forms::Around;
-use crate::group::{GroupMembers, Layout, LiveSettings, RpoThresholds};
+use crate::group::{GroupMembers, Layout, LiveSettings, RpoThresholds, ScrubSettings};
 use crate::keys::{self, Keyed};
 use crate::limits;
 use crate::link::{ConfiguredLink, LinkSettings};
@@ -203,19 +203,21 @@ fn read_group<'t>(
         keys::known::<LiveSettings>(),
         keys::known::<Layout>(),
         keys::known::<RpoThresholds>(),
+        keys::known::<ScrubSettings>(),
         keys::known::<RoleHooks>(),
     ]
     .concat();
     let GroupMembers { primary, secondary } = read_table(sheet, section, GroupMembers::default(), &beside, around);
     let (mut settings, mut layout, mut rpo) = (LiveSettings::default(), Layout::default(), RpoThresholds::default());
-    let mut hooks = RoleHooks::default();
+    let (mut scrub, mut hooks) = (ScrubSettings::default(), RoleHooks::default());
     keys::read(sheet, section, &mut settings, around);
     keys::read(sheet, section, &mut layout, around);
     keys::read(sheet, section, &mut rpo, around);
+    keys::read(sheet, section, &mut scrub, around);
     keys::read(sheet, section, &mut hooks, around);
     let known: Vec<&NodeName> = [&primary, &secondary].into_iter().filter(|member| !member.is_missing()).collect();
     let volumes = read_volumes(sheet, section, Around { members: &known, ..around });
-    ConfiguredGroup { name, primary, secondary, settings, layout, rpo, hooks, volumes }
+    ConfiguredGroup { name, primary, secondary, settings, layout, rpo, scrub, hooks, volumes }
 }
 
 fn read_volumes<'t>(sheet: &mut Sheet<'t>, group: &SheetSection<'t>, around: Around<'_>) -> Vec<ConfiguredVolume> {

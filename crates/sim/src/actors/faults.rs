@@ -196,7 +196,13 @@ fn rots_and_verifies(world: &mut World, group: GroupId, primary: usize) -> bool 
         rots(world, node, group, volume, sector);
     }
     let order = verify_order(world);
-    types(world, primary, group, Command::Verify(order))
+    let begins = types(world, primary, group, Command::Verify(order));
+    if order.by_timer && world.rng.percent(50) {
+        // Somebody types another one over what had begun by itself.
+        let typed = VerifyOrder { repair: !order.repair, by_timer: false, ..order };
+        types(world, primary, group, Command::Verify(typed));
+    }
+    begins
 }
 
 fn verify_order(world: &mut World) -> VerifyOrder {
@@ -205,6 +211,7 @@ fn verify_order(world: &mut World) -> VerifyOrder {
         sample_percent: *world.rng.pick(&[100, 100, 100, 30]),
         repair: world.rng.percent(50),
         entropy: world.rng.draw(),
+        by_timer: world.rng.percent(25),
     }
 }
 

@@ -153,9 +153,10 @@ impl NoticeReader {
                 let lasted = lasted(self.syncs.remove(&id));
                 new(EventKind::SyncEnded).with("sent_bytes", *sent_bytes).with_ms("duration_ms", lasted)
             }
-            Event::VerifyBegan { sample_percent, repair } => {
+            Event::VerifyBegan { sample_percent, repair, by_timer } => {
                 self.verifies.insert(id, at);
-                new(EventKind::VerifyBegan).with("sample_percent", u64::from(*sample_percent)).with("repair", *repair)
+                let event = new(EventKind::VerifyBegan).with("sample_percent", u64::from(*sample_percent));
+                event.with("repair", *repair).with("by_timer", *by_timer)
             }
             Event::VerifyDiffers { volume, offset, length, unreadable } => {
                 let name =
