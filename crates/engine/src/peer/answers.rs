@@ -185,7 +185,9 @@ impl PeerAnswers {
     ) -> Result<(), Broken> {
         self.reads -= 1;
         self.reading_bytes -= range.length;
-        let asked = asked_by == (cx.peer.session, self.pull_question) && self.pulls_owed > 0;
+        // A peer that goes back to an older question is answered no more often than it has asked since.
+        let is_awaited = self.pulls_owed > self.to_read.len() + self.read.len();
+        let asked = asked_by == (cx.peer.session, self.pull_question) && is_awaited;
         if !asked || common.role() != Role::Secondary {
             return Ok(());
         }
