@@ -5,6 +5,7 @@
 
 mod answer;
 mod attached;
+mod checked_text;
 mod configuration;
 mod current_config;
 mod demotions;

@@ -23,6 +23,7 @@ use settings::durable;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{sleep, timeout};
 
+use super::checked_text;
 use super::current_config::CurrentConfig;
 use super::group_directory::GROUPS;
 use crate::events::cut;
@@ -271,11 +272,7 @@ fn read(path: &Path) -> anyhow::Result<Option<LastDemotion>> {
 }
 
 fn decode(text: &str) -> anyhow::Result<LastDemotion> {
-    let (body, checksum) = text.trim_end_matches('\n').rsplit_once('\n').context("it is cut short")?;
-    let body = format!("{body}\n");
-    if checksum != format!("checksum {:08x}", crc32c::crc32c(body.as_bytes())) {
-        bail!("its checksum does not match");
-    }
+    let body = checked_text::body(text)?;
     let mut lines = body.lines();
     if lines.next() != Some(HEAD) {
         bail!("it begins in another way than this program knows");

@@ -13,6 +13,8 @@ use engine::identity::Role;
 use host::disk::device_id::DeviceId;
 use settings::durable;
 
+use super::checked_text;
+
 const DEVICES: &str = "devices";
 const ACCEPTED: &str = "accepted";
 /// 256 volumes with the longest facts.
@@ -139,11 +141,7 @@ fn read(directory: &Path, name: &str) -> anyhow::Result<Option<Parsed>> {
 }
 
 fn decode(name: &str, text: &str) -> anyhow::Result<Parsed> {
-    let (body, checksum) = text.trim_end_matches('\n').rsplit_once('\n').context("it is cut short")?;
-    let body = format!("{body}\n");
-    if checksum != format!("checksum {:08x}", crc32c::crc32c(body.as_bytes())) {
-        bail!("its checksum does not match");
-    }
+    let body = checked_text::body(text)?;
     let mut lines = body.lines();
     let first = lines.next().unwrap_or_default();
     if first != format!("farshore {name} 1") {

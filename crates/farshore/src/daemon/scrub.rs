@@ -19,6 +19,7 @@ use settings::{ScrubSettings, durable};
 use tokio::sync::Notify;
 use units::exact::time_text;
 
+use super::checked_text;
 use super::group_directory::GROUPS;
 use crate::api::{GroupView, Role, ScrubView};
 
@@ -217,11 +218,7 @@ fn read(path: &Path) -> anyhow::Result<ScrubRecord> {
 }
 
 fn decode(text: &str) -> anyhow::Result<ScrubRecord> {
-    let (body, checksum) = text.trim_end_matches('\n').rsplit_once('\n').context("it is cut short")?;
-    let body = format!("{body}\n");
-    if checksum != format!("checksum {:08x}", crc32c::crc32c(body.as_bytes())) {
-        bail!("its checksum does not match");
-    }
+    let body = checked_text::body(text)?;
     let mut lines = body.lines();
     if lines.next() != Some(HEAD) {
         bail!("it begins in another way than this program knows");

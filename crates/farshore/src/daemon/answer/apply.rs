@@ -154,9 +154,7 @@ impl ConfigDesk<'_> {
         plan: &ConfigPlan,
         (close_clients, held): (bool, Vec<RoleChangeUnderWay<'_>>),
     ) -> Result<Reply, Gone> {
-        let cuts_links = self.0.config().definitions() != wanted.definitions()
-            || plan.steps.iter().any(|step| leaves(step) || comes(step));
-        if !cuts_links {
+        if !cuts_links(&self.0.config(), &wanted, plan) {
             return self.take_up(wanted, plan, close_clients).await;
         }
         let writers = HeldWriters::hold(&self.0.control, &self.0.settings_of_groups().await).await?;
@@ -174,7 +172,7 @@ impl ConfigDesk<'_> {
         self.0.config.replace(wanted);
         let config = self.0.config();
         let coming: Vec<_> = plan.steps.iter().filter(|step| comes(step)).collect();
-        if before.definitions() != config.definitions() || plan.steps.iter().any(|step| leaves(step) || comes(step)) {
+        if cuts_links(&before, &config, plan) {
             let ids = coming.iter().filter_map(|step| Some(config.group_id(config.group(step.group.as_deref()?)?)));
             self.0.control.define(config.definitions(), ids.collect(), DEFINED).await?;
         }
@@ -367,6 +365,11 @@ impl ConfigDesk<'_> {
 /// The group is let go of.
 fn leaves(step: &ConfigStep) -> bool {
     matches!(step.action, ConfigAction::Remove | ConfigAction::Restart)
+}
+
+/// The links come up anew, with other groups or with groups that start.
+fn cuts_links(before: &Config, wanted: &Config, plan: &ConfigPlan) -> bool {
+    before.definitions() != wanted.definitions() || plan.steps.iter().any(|step| leaves(step) || comes(step))
 }
 
 /// The group starts.
