@@ -482,6 +482,8 @@ pub enum Output {
     /// The group is at rest and recorded, or has failed, and is none of this node's any more: its stores may be closed.
     Removed {
         group: GroupId,
+        /// It had failed: what its clients wrote last may be lost with its caches.
+        failed: bool,
     },
     /// Every group is at rest and recorded; the process may end.
     Stopped,

@@ -95,6 +95,7 @@ impl Node {
         let is_linked = self.links.get(&peer).is_some_and(|link| link.session.is_some() && !link.is_apart(id));
         self.gone.insert(id, Some(reset::leaves(&group, is_linked)));
         self.part_with(peer, GROUPS_CHANGED.into());
-        self.outputs.push_back(Output::Removed { group: id });
+        let failed = group.common().has_failed();
+        self.outputs.push_back(Output::Removed { group: id, failed });
     }
 }

@@ -277,7 +277,7 @@ impl PlaneCore {
                 let let_go = self.groups.close(group);
                 self.reopening.begin(group, let_go);
             }
-            Output::Removed { group } => self.removed(group),
+            Output::Removed { group, failed } => self.removed(group, failed),
             Output::Stopped => self.at_rest = true,
             disk => self.disks.submit(disk, &self.groups),
         }
@@ -292,7 +292,11 @@ impl PlaneCore {
         }
     }
 
-    fn removed(&mut self, group: GroupId) {
+    fn removed(&mut self, group: GroupId, failed: bool) {
+        if failed {
+            // A flush that they ask for in the next run would answer for writes that were lost in this one (rule 12).
+            self.part_with_held(group);
+        }
         self.serve(group, false);
         let (name, let_go) = self.groups.remove(group);
         self.reopening.left(name, let_go, self.leaving.remove(&group));

@@ -136,7 +136,7 @@ impl World {
                 self.check(observed);
             }
             Output::Reopen { group } => resets::reopens(self, node, group),
-            Output::Removed { group } => resets::removed(self, node, group),
+            Output::Removed { group, .. } => resets::removed(self, node, group),
             Output::Stopped => self.stopped(node),
             _ => unreachable!("its disks do the rest"),
         }
