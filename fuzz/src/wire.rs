@@ -7,7 +7,7 @@ use engine::state::{CopyDoubts, Mode, Pause, Policy, State};
 use engine::wire::{
     self, Ack, FlushPoints, FrameHeader, FrameKind, GroupHello, HEADER_BYTES, SyncBegin, Tick, VolumeRange,
 };
-use engine::{Generation, GroupId, Incarnation, Position, Seq, SessionId, Settings, VolumeId, Wall};
+use engine::{Generation, GroupId, Incarnation, Position, Seq, SessionId, Settings, VolumeId, VolumeSet, Wall};
 
 use crate::Seed;
 
@@ -119,8 +119,11 @@ pub fn control_payload_seeds() -> Vec<Seed> {
         left_out_bytes: 1 << 20,
         snapshot: 0,
         attempt: 2,
+        aside: VolumeSet::default(),
     };
-    let snapshot = SyncBegin { nothing_dirty: true, snapshot: 5, ..begin };
+    let mut aside = VolumeSet::default();
+    aside.insert(VolumeId(1));
+    let snapshot = SyncBegin { nothing_dirty: true, snapshot: 5, aside, ..begin };
     let tick = Tick {
         state: State::Queuing,
         mode: Mode::Nearsync,

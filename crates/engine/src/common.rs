@@ -15,7 +15,7 @@ use crate::formats::undo::UndoStore;
 use crate::ids::*;
 use crate::records::activity::ActivityLog;
 use crate::records::bits::{BitmapWriter, StoredBits};
-use crate::records::record::{AfterSuper, SuperWriter};
+use crate::records::record::{AfterSuper, SuperWriter, all_rejoin};
 use crate::records::start::GroupStart;
 use crate::shared::clock::ClockNews;
 use crate::shared::lifecycle::{AfterRollback, Lifecycle, Phase};
@@ -111,6 +111,17 @@ impl GroupCommon {
     /// Writes the superblock as it is now; `then` follows once it is durable.
     pub fn save(&mut self, cx: &mut Cx, then: Option<AfterSuper>) {
         self.sb.save(&self.undo, &mut self.slots, cx, then);
+    }
+
+    /// Volumes that are set aside are part of the order again: of a sync that begins.
+    pub fn all_rejoin(&mut self, cx: &mut Cx) {
+        if !self.sb.aside.is_empty() {
+            let aside = self.sb.aside;
+            aside.iter().for_each(|volume| cx.event(self.id(), Event::Rejoins { volume }));
+            all_rejoin(&mut self.sb);
+            self.volumes.set_aside(&self.sb.aside);
+            self.save(cx, None);
+        }
     }
 
     /// As [`GroupCommon::save`]; `then` follows once both slots say it.

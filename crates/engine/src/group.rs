@@ -219,7 +219,9 @@ impl Group {
                 verify::probe_result(&mut self.primary.peer, &mut self.common, cx, &header);
                 Some(())
             }
-            FrameKind::SyncBegin => crate::formats::wire::SyncBegin::decode(control).map(|b| self.sync_begin(cx, b)),
+            FrameKind::SyncBegin => crate::formats::wire::SyncBegin::decode(control)
+                .filter(|begin| begin.aside.end() <= self.common.volumes.len())
+                .map(|begin| self.sync_begin(cx, begin)),
             FrameKind::Tick => self.secondary.primary_tick(&mut self.common, cx, &header, control),
             FrameKind::Data | FrameKind::Zero | FrameKind::Void | FrameKind::Probe | FrameKind::SyncEnd => {
                 self.secondary.receive(&mut self.common, cx, &header, payload);

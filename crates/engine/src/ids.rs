@@ -1,8 +1,11 @@
 //! Names and positions. Each is a type of its own, so that a count can never stand where a position belongs.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
-use crate::limits::NUMBER_MAX;
+use crate::limits::{NUMBER_MAX, VOLUMES_MAX};
 
 /// A node of the cluster: its position in the configuration's list of nodes, sorted by name (the same on every node).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -15,6 +18,65 @@ pub struct GroupId(pub u32);
 /// A volume: its position in its group's list of volumes, sorted by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct VolumeId(pub u16);
+
+/// Some volumes of one group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct VolumeSet([u64; VOLUMES_MAX / 64]);
+
+impl VolumeSet {
+    /// Bytes of it in a record or frame.
+    pub const BYTES: usize = VOLUMES_MAX / 8;
+
+    pub fn contains(&self, id: VolumeId) -> bool {
+        self.0.get(usize::from(id.0 / 64)).is_some_and(|word| word >> (id.0 % 64) & 1 != 0)
+    }
+
+    /// False: it was there already.
+    pub fn insert(&mut self, id: VolumeId) -> bool {
+        let is_new = !self.contains(id);
+        if let Some(word) = self.0.get_mut(usize::from(id.0 / 64)) {
+            *word |= 1 << (id.0 % 64);
+        }
+        is_new
+    }
+
+    /// False: it was not there.
+    pub fn remove(&mut self, id: VolumeId) -> bool {
+        let was_there = self.contains(id);
+        if let Some(word) = self.0.get_mut(usize::from(id.0 / 64)) {
+            *word &= !(1 << (id.0 % 64));
+        }
+        was_there
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == VolumeSet::default()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = VolumeId> + '_ {
+        (0..VOLUMES_MAX as u16).map(VolumeId).filter(|id| self.contains(*id))
+    }
+
+    /// For people; `None`: there are none.
+    pub(crate) fn named(&self) -> Option<String> {
+        let one = |id: VolumeId| format!("volume {} of the group (in the order of names)", id.0 + 1);
+        let all: Vec<String> = self.iter().map(one).collect();
+        (!all.is_empty()).then(|| all.join(" and "))
+    }
+
+    /// One more than the last of them.
+    pub(crate) fn end(&self) -> usize {
+        self.iter().last().map_or(0, |id| usize::from(id.0) + 1)
+    }
+
+    pub(crate) fn words(&self) -> [u64; VOLUMES_MAX / 64] {
+        self.0
+    }
+
+    pub(crate) fn from_words(words: [u64; VOLUMES_MAX / 64]) -> VolumeSet {
+        VolumeSet(words)
+    }
+}
 
 /// A position in the write order of one incarnation. The first number of an incarnation is 1; 0 means "none yet".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -121,4 +183,22 @@ pub(crate) fn mix(entropy: u64, salt: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_of_volumes_has_each_of_them_once() {
+        let mut set = VolumeSet::default();
+        assert!(set.is_empty() && set.named().is_none());
+        let last = VolumeId(VOLUMES_MAX as u16 - 1);
+        assert!(set.insert(VolumeId(2)) && !set.insert(VolumeId(2)) && set.insert(last));
+        assert!(!set.insert(VolumeId(VOLUMES_MAX as u16)) || !set.contains(VolumeId(VOLUMES_MAX as u16)));
+        assert_eq!((set.iter().collect::<Vec<_>>(), set.end()), (Vec::from([VolumeId(2), last]), VOLUMES_MAX));
+        assert_eq!(VolumeSet::from_words(set.words()), set);
+        assert!(set.remove(last) && !set.remove(last));
+        assert_eq!(set.named().as_deref(), Some("volume 3 of the group (in the order of names)"));
+    }
 }

@@ -232,6 +232,16 @@ faults! {
         "A verify leaves out every third of its ranges, and ends as if it had compared them.";
     VerifyReadUnlocked, "verify-read-unlocked", "rule 7, P3",
         "A verify reads a range without locking it: what it compares is of no position in the order.";
+    AsideStillCovered, "aside-still-covered", "rule 1, P3",
+        "What the stream brought of a volume clears bits of what was written there after it was set aside.";
+    AsideNotAnnounced, "aside-not-announced", "P2, P6",
+        "A sync that leaves a volume aside does not say so: its copy passes for an image of all of the group.";
+    AsideNotInOrder, "aside-not-in-order", "P2, P6",
+        "A volume is set aside while the stream goes on, and the peer does not hear of it.";
+    AsideForgotten, "aside-forgotten", "P2, P6",
+        "A secondary forgets with its next start which volumes are no part of its copy.";
+    RejoinsInStream, "rejoins-in-stream", "rule 8, P2",
+        "A volume that rejoins goes on in the stream, and what was written to it meanwhile follows at any time.";
 }
 
 #[cfg(feature = "injected-faults")]

@@ -214,6 +214,14 @@ pub enum Command {
     },
     /// An update sync that a program orders: where an operator is asked whose content counts, it is no answer, and is refused.
     BringUpToDate,
+    /// One volume is set aside: what is written to it is tracked, and not sent. The others go on in their order.
+    SetAside {
+        volume: VolumeId,
+    },
+    /// It is part of the order again, by a sync of the group.
+    Rejoin {
+        volume: VolumeId,
+    },
     Set(Settings),
     Demote,
     /// `entropy` makes the new generation's tag.
@@ -511,7 +519,8 @@ pub enum Event {
         to: State,
         why: String,
     },
-    /// A request was given its position in the write order: parts `first..=last` of `part_bytes` each, the last one shorter.
+    /// A request was given its position in the write order: parts `first..=last` of `part_bytes` each, the last one shorter. To a volume
+    /// that is set aside it has none: `last` was the last one given.
     Admitted {
         id: RequestId,
         first: Seq,
@@ -615,6 +624,18 @@ pub enum Event {
         differing_bytes: u64,
     },
     Demoted,
+    /// From here on the group's order is without the volume.
+    SetAside {
+        volume: VolumeId,
+    },
+    /// It is part of the sync that begins next, and of the order behind that.
+    Rejoins {
+        volume: VolumeId,
+    },
+    /// A promotion goes on record, of an image that these volumes are no part of.
+    PromotesWithout {
+        volumes: VolumeSet,
+    },
     /// The old primary handed over to this node, which may be promoted without force: whoever runs it does so, by a command like an
     /// operator's.
     HandedOver,

@@ -1,6 +1,7 @@
 //! A write's life on the primary, and those who wait.
 
 pub mod alone;
+pub mod aside;
 pub mod catch_up;
 pub mod covered;
 pub mod held_up;

@@ -164,6 +164,8 @@ pub struct VerifyStatus {
 #[derive(Clone, Debug)]
 pub struct VerifiedStatus {
     pub order: VerifyOrder,
+    /// A volume was set aside, and not compared.
+    pub leaves_volume: bool,
     pub ended: Wall,
     pub totals: VerifyTotals,
     pub named: Vec<VerifyDifference>,
@@ -214,6 +216,8 @@ pub struct GroupGlance {
     pub drained: bool,
     /// What this primary lost with its power may still have to be fetched.
     pub needs_verification: bool,
+    /// Volumes that are set aside: on a secondary its copy is one without them.
+    pub aside: VolumeSet,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -223,6 +227,8 @@ pub struct VolumeStatus {
     /// What its device holds here; the rest is not used.
     pub device_bytes: u64,
     pub dirty_bytes: u64,
+    /// The group's order is without it: on a primary nothing of it is sent, on a secondary it is no part of what a promotion would give.
+    pub is_aside: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -407,7 +407,18 @@ fn begin() -> SyncBegin {
         left_out_bytes: 0,
         snapshot: 0,
         attempt: 1,
+        aside: VolumeSet::default(),
     }
+}
+
+fn second_volume() -> VolumeSet {
+    let mut volumes = VolumeSet::default();
+    volumes.insert(VolumeId(1));
+    volumes
+}
+
+fn sets_aside(volume: VolumeId) -> PeerFrame {
+    PeerFrame(FrameHeader { kind: FrameKind::Void, flags: flags::SETS_ASIDE, volume, ..data(1) }, FramePayload::None)
 }
 
 fn begins(begin: SyncBegin) -> PeerFrame {
@@ -535,6 +546,7 @@ const ROWS: &[ContradictionRow] = &[
     (secondary, |_| begins(from(HISTORY, Incarnation(6))), OTHER_SYNC),
     (secondary, |_| begins(SyncBegin { parent: begin().from, ..begin() }), OTHER_SYNC),
     (secondary, |_| control(FrameKind::SyncBegin, vec![0; 7]), CANNOT_HAVE),
+    (secondary, |_| begins(SyncBegin { aside: second_volume(), ..begin() }), CANNOT_HAVE),
     (unready, |_| sends(data(1)), "number 1 before this node was ready for its sync"),
     // What it sends.
     (streaming, |_| sends(data(2)), "number 2 where 1 was expected"),
@@ -551,6 +563,7 @@ const ROWS: &[ContradictionRow] = &[
     ),
     (streaming, |_| sends(FrameHeader { length: 0, ..data(1) }), "number 1 for a range outside its volume"),
     (streaming, |_| sends(FrameHeader { volume: VolumeId(1), ..data(1) }), "number 1 for a range outside its volume"),
+    (streaming, |_| sets_aside(VolumeId(1)), "number 1 for a range outside its volume"),
     (streaming, |_| sends(FrameHeader { kind: FrameKind::Zero, ..data(1) }), "number 1 without its payload"),
     (streaming, |_| PeerFrame(data(1), FramePayload::None), "number 1 without its payload"),
     (window_used_up, |_| sends(data(WINDOW_FRAMES + 1)), "more than the window allows"),

@@ -53,6 +53,7 @@ fn index(boot: u64, seq: u64) -> JournalIndex {
         kind: RecordKind::Data,
         no_hole: false,
         resync: false,
+        sets_aside: false,
         volume: VolumeId(0),
         offset: 0,
         length: 512,

@@ -77,12 +77,12 @@ pub enum CliCommand {
     Connect(ConnectArgs),
     /// Stop sending: only track what changes, until the next sync
     #[command(
-        after_help = "Examples:\n  farshore logging db\n  farshore logging db web --on alpha\n  farshore logging --all"
+        after_help = "Examples:\n  farshore logging db\n  farshore logging db web --on alpha\n  farshore logging --all\n  farshore logging db --volume data       (a bulk load: the other volumes go on in their order)"
     )]
     Logging(LoggingArgs),
     /// Bring the secondary up to date
     #[command(
-        after_help = "Examples:\n  farshore sync db --wait\n  farshore sync db --full\n  farshore sync --all --json\n\nA full sync that is under way goes on: it does not begin anew."
+        after_help = "Examples:\n  farshore sync db --wait\n  farshore sync db --full\n  farshore sync --all --json\n  farshore sync db --volume data --wait   (after the bulk load)\n\nA full sync that is under way goes on: it does not begin anew."
     )]
     Sync(SyncArgs),
     /// Compare the copy with this primary's volumes, while writers go on
@@ -225,6 +225,9 @@ pub struct ConnectArgs {
 pub struct LoggingArgs {
     #[command(flatten)]
     pub groups: GroupsArgs,
+    /// Of this volume alone, as for a bulk load: the others of the group go on in their order, and a promotion would lack it
+    #[arg(long, value_name = "NAME", conflicts_with = "all")]
+    pub volume: Option<String>,
     /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
@@ -324,6 +327,9 @@ pub struct SyncArgs {
     /// Send everything, not only what is dirty
     #[arg(long)]
     pub full: bool,
+    /// Take this volume, which 'logging --volume' set aside, back into the group's order
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["full", "all"])]
+    pub volume: Option<String>,
     /// Wait until the groups replicate; standard error shows how far they are
     #[arg(long)]
     pub wait: bool,

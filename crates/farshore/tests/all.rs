@@ -15,6 +15,7 @@ mod bad_volumes;
 mod beside;
 mod both_nodes;
 mod both_nodes_report;
+mod bulk_load;
 mod clock_set_back;
 mod commands;
 mod common;

@@ -314,7 +314,9 @@ impl Checkers {
             true if opening.lost_power || opening.forgot => DiskCaches::Lost,
             true => DiskCaches::Kept,
         };
-        self.writes.primary_ready(node, group, &images, caches, identity)
+        self.writes.primary_ready(node, group, &images, caches, identity)?;
+        self.writes.opens_with(group, glance.aside);
+        Ok(())
     }
 
     /// It was not the primary that counted.
@@ -324,7 +326,8 @@ impl Checkers {
         // somebody else before its export opened.
         let changed = self.facts.has(KnownFact::ChangedOutside(group, node));
         if !parent.generation.is_blank() && !opening.given_up && !changed {
-            self.writes.check_prefix(group, parent, &cluster[node].views(group))?;
+            let without = self.writes.promoted_without(group, node);
+            self.writes.check_prefix(group, parent, &cluster[node].views(group), &without)?;
             // It goes by what the peer said last: one that was forced in the same moment is a fork (docs/book/reliability.md).
             if !opening.forced && !self.facts.has(KnownFact::Forked(group)) {
                 self.writes.check_handover(group, parent)?;
@@ -412,7 +415,8 @@ impl Checkers {
         if cluster.ledger.discarded(group, node) {
             return Ok(());
         }
-        self.writes.check_prefix(group, at, &cluster[node].views(group))
+        let without = cluster.glance(node, group).map(|glance| glance.aside).unwrap_or_default();
+        self.writes.check_prefix(group, at, &cluster[node].views(group), &without)
     }
 
     // ---- what must hold at any moment, and at rest -------------------------------------------------------------------
@@ -476,6 +480,7 @@ impl Checkers {
     pub fn check_rest(&mut self, cluster: &SimCluster, group: GroupId) -> Result<(), OracleFailure> {
         self.check_equal(cluster, group)?;
         coverage::check_larger_part(cluster, group)?;
+        check_nothing_aside(cluster, group)?;
         self.check_secondary(cluster, cluster.secondary(group), group)
     }
 
@@ -496,4 +501,16 @@ impl Checkers {
         let was_emptied = pair.iter().any(|node| cluster[*node].lost_its_image(group));
         was_emptied && self.writes.pending() == 0 && pair.into_iter().all(has_no_image)
     }
+}
+
+/// At rest a secondary does without no volume that its primary does not set aside.
+fn check_nothing_aside(cluster: &SimCluster, group: GroupId) -> Result<(), OracleFailure> {
+    let aside = |node: usize| cluster.glance(node, group).map(|glance| glance.aside).unwrap_or_default();
+    let (primary, secondary) = (aside(cluster.primary(group)), aside(cluster.secondary(group)));
+    if secondary.iter().all(|volume| primary.contains(volume)) {
+        return Ok(());
+    }
+    let what =
+        format!("group {}: at rest the copy says that it is without {secondary:?}, and the primary sends all", group.0);
+    Err(OracleFailure::new(Oracle::Prefix, what))
 }

@@ -48,6 +48,7 @@ mod numbered_alone;
 mod old_primary_returns;
 mod old_records;
 mod one_damage;
+mod one_volume_logging;
 mod one_way_cut;
 mod orders;
 mod page_cache;

@@ -72,6 +72,7 @@ fn began(seq: u64) -> SyncBegin {
         left_out_bytes: 0,
         snapshot: 0,
         attempt: 1,
+        aside: engine::VolumeSet::default(),
     }
 }
 

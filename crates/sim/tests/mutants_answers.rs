@@ -65,6 +65,7 @@ fn begun(memory_bytes: u64) -> BareMachine {
         left_out_bytes: 0,
         snapshot: 0,
         attempt: 1,
+        aside: engine::VolumeSet::default(),
     };
     assert!(machine.receive(at(), header(FrameKind::SyncBegin), begin.encode()));
     machine.complete_all(at());

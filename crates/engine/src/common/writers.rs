@@ -12,8 +12,9 @@ use alloc::vec::Vec;
 
 impl GroupCommon {
     /// What must be on record before a flush of this volume is acknowledged. While the promise of `sync` holds and so `both_have_it`,
-    /// all that was acknowledged, a pull brings it back, and nothing is due.
+    /// all that was acknowledged, a pull brings it back, and nothing is due; of a volume that is set aside the peer has nothing new.
     pub fn flush_record_due(&self, id: VolumeId, both_have_it: bool) -> Seq {
+        let both_have_it = both_have_it && !self.volumes[usize::from(id.0)].copy.is_aside();
         if both_have_it || injected(Fault::FlushPointNotRecorded) {
             Seq::NONE
         } else {

@@ -13,7 +13,8 @@ use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId};
 use crate::limits::{META_BLOCK_BYTES, PART_BYTES_MAX};
 use crate::time::Wall;
 
-/// Format versions: 2 distinguishes resynced regions from writes, and snapshots from streams; 1 was never released.
+/// Format versions: 2 distinguishes resynced regions from writes, and snapshots from streams, and says where a volume is set aside; 1 was
+/// never released.
 pub const VERSION: u16 = 2;
 /// The index block of a batch.
 pub const INDEX_BYTES: usize = META_BLOCK_BYTES as usize;
@@ -44,6 +45,8 @@ pub struct JournalEntry {
     pub no_hole: bool,
     /// A region of a sync, not a write of its own.
     pub resync: bool,
+    /// Void: from here on the volume is set aside.
+    pub sets_aside: bool,
     pub volume: VolumeId,
     pub offset: u64,
     pub length: u64,
@@ -108,7 +111,7 @@ impl JournalIndex {
             w.u32(e.payload_crc);
             w.u16(e.volume.0);
             w.u8(e.kind as u8);
-            w.u8(u8::from(e.no_hole) | u8::from(e.resync) << 1);
+            w.u8(u8::from(e.no_hole) | u8::from(e.resync) << 1 | u8::from(e.sets_aside) << 2);
         }
         w.sealed(INDEX_BYTES)
     }
@@ -162,10 +165,10 @@ fn decode_entry(r: &mut FieldDecoder<'_>, batch_bytes: u32) -> Option<JournalEnt
         _ => return None,
     };
     let bits = r.u8()?;
-    let (no_hole, resync) = (bits & 1 != 0, bits & 2 != 0);
+    let (no_hole, resync, sets_aside) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
     let end = payload_at.checked_add(payload_bytes)?;
     let fits = u64::from(payload_bytes) <= PART_BYTES_MAX && end <= batch_bytes;
-    let agrees = bits <= 3
+    let agrees = bits <= 7
         && (kind == RecordKind::Data) == (payload_bytes > 0)
         && (kind != RecordKind::Data || length == u64::from(payload_bytes));
     (fits && agrees).then_some(JournalEntry {
@@ -173,6 +176,7 @@ fn decode_entry(r: &mut FieldDecoder<'_>, batch_bytes: u32) -> Option<JournalEnt
         kind,
         no_hole,
         resync,
+        sets_aside,
         volume,
         offset,
         length,
@@ -303,6 +307,7 @@ mod tests {
                     kind: RecordKind::Data,
                     no_hole: false,
                     resync: false,
+                    sets_aside: false,
                     volume: VolumeId(1),
                     offset: 512,
                     length: 8192,
@@ -316,6 +321,7 @@ mod tests {
                     kind: RecordKind::Void,
                     no_hole: true,
                     resync: true,
+                    sets_aside: false,
                     volume: VolumeId(0),
                     offset: 0,
                     length: 0,

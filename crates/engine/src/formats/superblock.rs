@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::formats::cell::{self, CellChoice, CellHead, CellKind};
 use crate::formats::codec::{FieldDecoder, FieldEncoder};
 use crate::formats::identity::{Confirmed, Identity, Role};
-use crate::ids::{Generation, Incarnation, NodeId, Position, Seq};
+use crate::ids::{Generation, Incarnation, NodeId, Position, Seq, VolumeId, VolumeSet};
 use crate::injected_fault::{Fault, injected};
 use crate::limits::{SECTOR_BYTES, VOLUMES_MAX};
 use crate::state::{CopyDoubts, Mode};
@@ -14,7 +14,7 @@ use crate::time::Wall;
 pub use crate::formats::cell::Rejected;
 
 /// Format versions: 7 knows what speaks against the copy, what the peer had confirmed before the last change of role, where the copy went
-/// back to, and over which history this node keeps its own; 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the unverified run; 3 carries what the peer confirmed; 2 keeps each update twice,
+/// back to, over which history this node keeps its own, and which volumes are set aside; 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the unverified run; 3 carries what the peer confirmed; 2 keeps each update twice,
 /// and knows the flush points, the unverified run and the rollback point. 6 to 1 were never released.
 pub const VERSION: u16 = 7;
 pub const KIND: CellKind = CellKind { magic: *b"FSHSUPER", version: VERSION };
@@ -23,6 +23,15 @@ pub const FILE_BYTES: u64 = cell::CELL_BYTES;
 
 /// Of a volume's size, in sectors.
 const SIZE_BYTES: usize = 6;
+
+/// What stands above that size.
+mod volume_flag {
+    /// The volume is set aside.
+    pub const ASIDE: u64 = 1 << 47;
+    /// The sync under way leaves it aside.
+    pub const SYNC_ASIDE: u64 = 1 << 46;
+    pub const ALL: u64 = ASIDE | SYNC_ASIDE;
+}
 
 /// Where replay of the journal begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -119,6 +128,11 @@ pub struct Superblock {
     pub primary_mode: Option<Mode>,
     /// For each volume its size in this group: its device may hold more. Empty: as much as its device.
     pub sizes: Vec<u64>,
+    /// Volumes that are set aside. A primary's: what is written to them is not sent. A secondary's: of what its copy presents they are no
+    /// part, or of its rollback point while a sync goes on.
+    pub aside: VolumeSet,
+    /// A secondary's: of the image that the sync under way will make they are no part.
+    pub sync_aside: VolumeSet,
     /// For each volume: numbers up to here are known to be flushed on it (of the unverified run, if there is one, else of
     /// this one). Recorded only where an acknowledged flush would be undone otherwise; a primary's.
     pub flushed: Vec<Seq>,
@@ -198,12 +212,15 @@ impl Superblock {
         w.position(self.went_back_to);
         w.u64(self.kept_over);
         w.u8(self.primary_mode.map_or(0, |mode| mode.number() + 1));
-        let volumes = self.flushed.len().max(self.sizes.len());
+        let volumes = self.flushed.len().max(self.sizes.len()).max(self.aside.end()).max(self.sync_aside.end());
         w.u16(volumes as u16);
         for at in 0..volumes {
             w.u64(self.flushed.get(at).map_or(0, |seq| seq.0));
+            let id = VolumeId(at as u16);
+            let flag = |set: &VolumeSet, flag| if set.contains(id) { flag } else { 0 };
             let sectors = self.sizes.get(at).map_or(0, |size| size / SECTOR_BYTES);
-            w.0.extend_from_slice(&sectors.to_le_bytes()[..SIZE_BYTES]);
+            let flags = flag(&self.aside, volume_flag::ASIDE) | flag(&self.sync_aside, volume_flag::SYNC_ASIDE);
+            w.0.extend_from_slice(&(sectors | flags).to_le_bytes()[..SIZE_BYTES]);
         }
         cell::encode(KIND, &self.head(), &w.0)
     }
@@ -244,16 +261,7 @@ impl Superblock {
             0 => None,
             number => Some(Mode::from_number(number - 1)?),
         };
-        let count = usize::from(r.u16()?);
-        if count > VOLUMES_MAX {
-            return None;
-        }
-        let (mut flushed, mut sizes) = (Vec::new(), Vec::new());
-        for _ in 0..count {
-            flushed.push(Seq(r.u64()?));
-            let (low, high) = (r.u32()?, r.u16()?);
-            sizes.push((u64::from(low) | u64::from(high) << 32) * SECTOR_BYTES);
-        }
+        let VolumeFields { flushed, sizes, aside, sync_aside } = VolumeFields::decode(&mut r)?;
         Some(Superblock {
             update: head.update,
             tag: head.tag,
@@ -283,6 +291,8 @@ impl Superblock {
             kept_over,
             primary_mode,
             sizes,
+            aside,
+            sync_aside,
             flushed,
         })
     }
@@ -290,6 +300,38 @@ impl Superblock {
     /// Where this update is written.
     pub fn slot_offset(&self) -> u64 {
         self.head().slot_offset()
+    }
+}
+
+/// What it says volume by volume.
+struct VolumeFields {
+    flushed: Vec<Seq>,
+    sizes: Vec<u64>,
+    aside: VolumeSet,
+    sync_aside: VolumeSet,
+}
+
+impl VolumeFields {
+    fn decode(r: &mut FieldDecoder<'_>) -> Option<VolumeFields> {
+        let count = usize::from(r.u16()?);
+        if count > VOLUMES_MAX {
+            return None;
+        }
+        let (mut flushed, mut sizes) = (Vec::new(), Vec::new());
+        let (mut aside, mut sync_aside) = (VolumeSet::default(), VolumeSet::default());
+        for id in (0..count as u16).map(VolumeId) {
+            flushed.push(Seq(r.u64()?));
+            let (low, high) = (r.u32()?, r.u16()?);
+            let sectors = u64::from(low) | u64::from(high) << 32;
+            sizes.push((sectors & !volume_flag::ALL) * SECTOR_BYTES);
+            if sectors & volume_flag::ASIDE != 0 {
+                aside.insert(id);
+            }
+            if sectors & volume_flag::SYNC_ASIDE != 0 {
+                sync_aside.insert(id);
+            }
+        }
+        Some(VolumeFields { flushed, sizes, aside, sync_aside })
     }
 }
 

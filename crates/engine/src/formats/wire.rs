@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use crate::formats::codec::{FieldDecoder, FieldEncoder};
 use crate::formats::identity::Role;
-use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId};
+use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId, VolumeSet};
 use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, VOLUME_BYTES_MAX, WALL_MAX};
 use crate::settings::{Settings, StartAlone};
 use crate::state::{CopyDoubts, Degrade, Mode, Pause, Policy, State};
@@ -30,7 +30,7 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 pub enum Version {
     /// Both nodes report what degrading leaves of the order, GroupState says that its sender hands over, Tick says what speaks against the
     /// copy, and ProbeResult whether its range could be read. A node says in its hello what its peer had confirmed, where it went back to,
-    /// and over which history it keeps its own; a fork is resolved by Union and Saved. 6 (SyncBegin says what is left out, as the secondary
+    /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin and Void say which volumes are set aside. 6 (SyncBegin says what is left out, as the secondary
     /// has applied it), 5 (both nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4
     /// (SyncBegin names the run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel
     /// packed), 2 (flush points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one ordered stream per
@@ -54,7 +54,7 @@ pub enum FrameKind {
     Data = 4,
     /// Primary: the range reads as zeroes from here on.
     Zero = 5,
-    /// Primary: this number never became a write.
+    /// Primary: this number never became a write, or one of a volume that is set aside.
     Void = 6,
     /// Primary: compare this range by hash at this position of the order.
     Probe = 7,
@@ -179,6 +179,8 @@ pub mod flags {
     pub const NO_SPACE: u16 = 128;
     /// Saved: it is not, as a disk failed.
     pub const FAILED: u16 = 256;
+    /// Void: of what is written to `volume` from here on nothing is sent.
+    pub const SETS_ASIDE: u16 = 512;
 }
 
 /// A frame's header, decoded. Fields that a kind does not use are zero.
@@ -676,6 +678,8 @@ pub struct SyncBegin {
     pub snapshot: u64,
     /// Names this begin; `SyncReady` repeats it in `offset`, so that an answer to an abandoned begin is distinguished.
     pub attempt: u64,
+    /// Volumes that are set aside: nothing of them is sent, and they are no part of the image that it makes.
+    pub aside: VolumeSet,
 }
 
 impl SyncBegin {
@@ -690,6 +694,7 @@ impl SyncBegin {
         w.u64(self.left_out_bytes);
         w.u64(self.snapshot);
         w.u64(self.attempt);
+        self.aside.words().into_iter().for_each(|word| w.u64(word));
         w.0
     }
 
@@ -698,8 +703,23 @@ impl SyncBegin {
         let (from, parent, to) = (r.peers_position()?, r.peers_position()?, Incarnation(r.number()?));
         let (nothing_dirty, dirty_bytes, dirty_units) = (r.u8()? != 0, r.number()?, r.number()?);
         let (left_out_bytes, snapshot, attempt) = (r.number()?, r.number()?, r.number()?);
-        let begin =
-            SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, dirty_units, left_out_bytes, snapshot, attempt };
+        let mut words = VolumeSet::default().words();
+        for word in &mut words {
+            *word = r.u64()?;
+        }
+        let aside = VolumeSet::from_words(words);
+        let begin = SyncBegin {
+            from,
+            parent,
+            to,
+            nothing_dirty,
+            dirty_bytes,
+            dirty_units,
+            left_out_bytes,
+            snapshot,
+            attempt,
+            aside,
+        };
         r.is_empty().then_some(begin)
     }
 }

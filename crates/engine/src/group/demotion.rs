@@ -13,6 +13,7 @@ pub(super) fn become_secondary(group: &mut Group, cx: &mut Cx, handed_over: bool
     let (position, wall) = (common.last_position(), common.numbers.last_wall());
     primary.fall_to_logging(common, cx, why);
     common.sb.demoted(position, handed_over, common.settings.mode, wall);
+    common.volumes.set_aside(&common.sb.aside);
     secondary.replica.stand_at(position, wall);
     secondary.replica.empty_journal(common);
 }

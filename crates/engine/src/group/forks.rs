@@ -84,6 +84,8 @@ pub(super) fn refuses(peer: &Peer, common: &GroupCommon, command: &Command) -> O
     let is_beside = matches!(
         command,
         Command::Sync { .. }
+            | Command::Rejoin { .. }
+            | Command::SetAside { .. }
             | Command::BringUpToDate
             | Command::Switchover { .. }
             | Command::Verify(_)
@@ -196,6 +198,8 @@ fn record(group: &mut Group, cx: &mut Cx, order: &ForkOrder, saved: &str) {
     primary.peer.fork = None;
     // Somebody who said this is there: an order over one that is gone has ended.
     let Some(hello) = primary.peer.greeting.hello() else { return };
+    // What differs of every volume is sent.
+    common.all_rejoin(cx);
     keep_over(&mut common.sb, &hello.identity);
     let text =
         format!("this node's content is kept; {saved}; {} go to it now", ShownSize(common.volumes.dirty_bytes()));

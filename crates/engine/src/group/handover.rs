@@ -251,6 +251,10 @@ fn obstacle(group: &Group, cx: &Cx) -> Option<Refusal> {
     if !in_order || peer.outbox.syncs() || !is_whole {
         return not_in_step(group).or_else(|| refusal(RefusalCode::NotInStep, "the copy on the peer is no image yet"));
     }
+    if let Some(named) = common.sb.aside.named() {
+        let why = format!("the group's order is without {named}: it rejoins by 'farshore sync GROUP --volume NAME'");
+        return refusal(RefusalCode::VolumeAside, &why);
+    }
     None
 }
 

@@ -12,6 +12,7 @@ use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::orders::{FULL_UNDER_WAY, open_choice, under_way};
 use crate::peer::{Peer, verify};
+use crate::primary::aside::{command_aside, command_rejoin};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::secondary::rollback::command_drop_point;
@@ -68,6 +69,8 @@ impl Group {
             }
             Command::Logging => self.primary.command_logging(&mut self.common, cx, id),
             Command::Sync { full } => self.command_sync(cx, id, full),
+            Command::SetAside { volume } => command_aside(&mut self.primary, &mut self.common, cx, id, volume),
+            Command::Rejoin { volume } => command_rejoin(&mut self.primary, &mut self.common, cx, id, volume),
             Command::BringUpToDate => match open_choice(&self.primary.peer, &self.common) {
                 Some(refusal) => cx.answer(id, CommandResult::Refused(refusal)),
                 None => self.command_sync(cx, id, false),

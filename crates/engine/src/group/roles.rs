@@ -63,7 +63,8 @@ impl Group {
         let all_there = self.primary.peer.outbox.stream_brought_all().unwrap_or_else(|| {
             self.common.sb.confirmed.position == position && self.primary.peer.greeting.stands_at(position)
         });
-        let clean = (all_there && dirty_bytes == 0) || injected(Fault::HandoverWithoutDrain);
+        let clean =
+            (all_there && dirty_bytes == 0 && self.common.sb.aside.is_empty()) || injected(Fault::HandoverWithoutDrain);
         become_secondary(self, cx, clean, "demoted");
         let text = demoted_words(&self.primary.peer.greeting, self.common.sb.needs_verification(), clean, dirty_bytes);
         save_demotion(self, cx, id, text, !clean);
@@ -165,6 +166,11 @@ impl Group {
         // Above the peer's too, where that is known: what the operator promotes is the newest there is.
         let peers = self.primary.peer.greeting.hello().map_or(0, |hello| hello.identity.generation.number);
         let takes_back = self.common.sb.takes_demotion_back();
+        let aside = aside_words(&self.common.sb.aside);
+        if aside.is_some() {
+            cx.coverage.hit(CoveragePoint::PromotedWithoutVolume);
+            cx.event(self.common.id(), crate::Event::PromotesWithout { volumes: self.common.sb.aside });
+        }
         self.common.sb.promoted(position, peers, entropy, takes_back && !peer_ahead);
         let wall = self.secondary.replica.progress().applied_wall();
         self.common.numbers.begin_run(wall);
@@ -187,9 +193,9 @@ impl Group {
             None
         };
         let other_mode = serves_otherwise(self.common.sb.primary_mode, self.common.settings.mode).unwrap_or_default();
-        let warn = force && peer_ahead || !other_mode.is_empty();
-        let answer =
-            PromotionAnswer { at: format!("promoted at {image}"), needs_verification, missing, other_mode, warn };
+        let warn = force && peer_ahead || !other_mode.is_empty() || aside.is_some();
+        let at = format!("promoted at {image}{}", aside.unwrap_or_default());
+        let answer = PromotionAnswer { at, needs_verification, missing, other_mode, warn };
         self.secondary.primary_report.forget();
         self.primary.peer.yields_to = 0;
         self.common.save_in_both_slots(cx, AfterSuper::Promoted { id, answer });
@@ -239,6 +245,14 @@ fn dirty_what_peer_may_lack(group: &mut Group) {
     for range in secondary.replica.journal().kept_ranges() {
         common.volumes.copy_of(range.volume).set_differs(range.offset, range.length);
     }
+}
+
+/// Volumes that are no part of the image that is promoted.
+fn aside_words(aside: &VolumeSet) -> Option<String> {
+    let named = aside.named()?;
+    Some(format!(
+        ", without {named}: it was set aside, and what stands in it here is older than that image, or of several moments"
+    ))
 }
 
 /// What whoever promotes a primary is told. `closed`: why its export is. Who did not hear the answer to a promotion by force is warned again.

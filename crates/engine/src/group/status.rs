@@ -10,7 +10,7 @@ use crate::formats::wire::GroupHello;
 use crate::group::Group;
 use crate::group::handover::{Handover, PeerStands, shown_reason};
 use crate::group::reset::GroupReset;
-use crate::ids::{Position, Seq};
+use crate::ids::{Position, Seq, VolumeId};
 use crate::peer::forks::keeps_over;
 use crate::peer::repair::reads_regions;
 use crate::peer::resync::waits_for_order;
@@ -96,6 +96,7 @@ impl ShownGroup<'_> {
             paused: secondary.replica.paused(),
             running: common.lifecycle.is_running(),
             needs_verification: common.sb.needs_verification(),
+            aside: common.sb.aside,
             drained: common.lifecycle.is_running() && self.drained(),
         }
     }
@@ -107,7 +108,8 @@ impl ShownGroup<'_> {
         let is_secondary = role == Role::Secondary;
         let (bytes, items, high_water) = primary.peer.outbox.queued();
         let volumes = common.volumes.iter().zip(common.volumes.device_sizes());
-        let volumes = volumes.map(|(volume, device_bytes)| VolumeStatus {
+        let volumes = (0..).map(VolumeId).zip(volumes).map(|(id, (volume, device_bytes))| VolumeStatus {
+            is_aside: common.sb.aside.contains(id),
             size_bytes: volume.size_bytes(),
             device_bytes,
             dirty_bytes: volume.copy.dirty.dirty_bytes(),
@@ -189,7 +191,8 @@ impl ShownGroup<'_> {
             return None;
         }
         let at = identity.handed_over.then_some(identity.position.seq.0);
-        let needs_force = self.secondary.promotable(common).is_none() || common.sb.needs_verification();
+        let lacks_volume = !common.sb.aside.is_empty();
+        let needs_force = self.secondary.promotable(common).is_none() || common.sb.needs_verification() || lacks_volume;
         shown_reason(at, self.peer_stands(), needs_force)
     }
 

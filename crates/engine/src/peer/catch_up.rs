@@ -136,7 +136,7 @@ impl Peer {
 
     pub fn next_step(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         let (small, paused) = (small_bytes(common, cx), self.outbox.sending.paused());
-        match self.catch_up.step(cx.now.mono, common.volumes.dirty_bytes(), small) {
+        match self.catch_up.step(cx.now.mono, common.volumes.dirty_bytes_to_send(), small) {
             CatchUpStep::Stream => {
                 self.catch_up.small_in_a_row = 0;
                 self.outbox.sending.end_snapshot();
@@ -161,7 +161,7 @@ impl Peer {
         if !is_due || !common.lifecycle.is_running() || self.waits_to_resume(common) {
             return;
         }
-        if common.volumes.dirty_bytes() == 0 {
+        if common.volumes.dirty_bytes_to_send() == 0 {
             return self.next_step(common, cx, "update sync");
         }
         self.begin_snapshot(common, cx, self.outbox.sending.paused(), "update sync");
@@ -181,7 +181,7 @@ impl Peer {
         self.passes += 1;
         common.volumes.copies_mut().for_each(PeerCopy::freeze);
         let total_bytes: u64 = common.volumes.copies().filter_map(PeerCopy::unshipped).map(Bitmap::dirty_bytes).sum();
-        let left_out_bytes = common.volumes.dirty_bytes() - total_bytes;
+        let left_out_bytes = common.volumes.dirty_bytes_to_send() - total_bytes;
         let dirty_units =
             common.volumes.copies().filter_map(PeerCopy::unshipped).map(|map| map.units_outside(None)).sum();
         assert!(!self.outbox.streams(), "a stream ends before a snapshot begins");

@@ -187,7 +187,7 @@ pub(crate) fn under_way(peer: &Peer, common: &GroupCommon, full: bool) -> Option
         (state, 0) => {
             let text = "the group is already in step; nothing to do".into();
             // A region stays dirty until this node has flushed it too: whoever is told that nothing differs can rely on the record.
-            let is_reached = state == State::Replicating && common.volumes.dirty_bytes() == 0;
+            let is_reached = state == State::Replicating && common.volumes.dirty_bytes_to_send() == 0;
             return Some(if is_reached { CommandResult::Unchanged(text) } else { CommandResult::Done(text) });
         }
         (_, bytes) => {

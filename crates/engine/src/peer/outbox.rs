@@ -5,6 +5,7 @@ mod queue_space;
 
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
+use crate::formats::wire::flags;
 use crate::ids::{Seq, VolumeId};
 use crate::limits::REGION_BYTES;
 use crate::peer::answers::PeerAnswers;
@@ -12,8 +13,8 @@ use crate::peer::queue::HighWater;
 use crate::peer::reservation::QueueReservation;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::{CatchUpSnapshot, GivenUp, ReadDestination, longest_read};
-use crate::peer::stream::PeerStream;
 use crate::peer::stream::pass::SyncPass;
+use crate::peer::stream::{PeerStream, push_void};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::link::LinkUse;
 use crate::shared::operation_slots::SlotOperation;
@@ -180,6 +181,19 @@ impl Outbox {
             stream.enqueue(op, first, part, wall, level);
         }
         level
+    }
+
+    /// A write to the volume is none of the order that the stream carries: the volume is set aside.
+    pub fn passes_by(&self, common: &GroupCommon, volume: VolumeId) -> bool {
+        self.streams() && common.volumes[usize::from(volume.0)].copy.is_aside()
+    }
+
+    /// From here on the volume is no part of the order: the peer hears it in that order.
+    pub fn set_aside(&mut self, common: &mut GroupCommon, cx: &Cx, volume: VolumeId) {
+        if let Some(stream) = self.sending.stream_mut() {
+            let (wall, seq, _) = common.numbers.give(cx, 1);
+            push_void(stream, volume, seq, wall, flags::SETS_ASIDE);
+        }
     }
 
     pub fn clear_bits(&mut self, common: &mut GroupCommon, cx: &mut Cx) {

@@ -84,7 +84,7 @@ impl Peer {
             return self.repair_ended(common);
         }
         self.passes += 1;
-        let pass = SyncPass::new(now, self.passes, true, common.volumes.dirty_bytes());
+        let pass = SyncPass::new(now, self.passes, true, common.volumes.dirty_bytes_to_send());
         if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.begin_pass(pass);
         }

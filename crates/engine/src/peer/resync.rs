@@ -100,8 +100,19 @@ impl Peer {
         let parent = common.sb.identity.parent;
         let to = self.greeting.run();
         let snapshot = if by_snapshot { attempt } else { 0 };
-        let begin =
-            SyncBegin { from, parent, to, nothing_dirty, dirty_bytes, dirty_units, left_out_bytes, snapshot, attempt };
+        let aside = if injected(Fault::AsideNotAnnounced) { VolumeSet::default() } else { common.sb.aside };
+        let begin = SyncBegin {
+            from,
+            parent,
+            to,
+            nothing_dirty,
+            dirty_bytes,
+            dirty_units,
+            left_out_bytes,
+            snapshot,
+            attempt,
+            aside,
+        };
         cx.send_control(link, FrameKind::SyncBegin, common.id(), begin.encode());
         self.stall.moved(cx.now.mono);
         self.outbox.sending.announced();
@@ -135,7 +146,7 @@ impl Peer {
             return;
         }
         let compare = common.volumes.copies().any(PeerCopy::has_unverified);
-        let dirty_bytes = common.volumes.dirty_bytes();
+        let dirty_bytes = common.volumes.dirty_bytes_to_send();
         cx.coverage.hit(match (full, compare) {
             (true, _) => CoveragePoint::FullSyncBegan,
             (_, true) => CoveragePoint::CompareSyncBegan,
@@ -168,7 +179,7 @@ impl Peer {
     /// A sync whose live writes travel beside the regions; it ends in order (rule 7).
     pub fn begin_sync_in_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, paused: Option<Pause>, why: &str) {
         self.passes += 1;
-        let pass = SyncPass::new(cx.now.mono, self.passes, false, common.volumes.dirty_bytes());
+        let pass = SyncPass::new(cx.now.mono, self.passes, false, common.volumes.dirty_bytes_to_send());
         self.outbox.begin_stream(common, cx, Some(pass));
         step_begun(self, common, cx, paused, why);
         self.stall.watch_sync(common, cx);
@@ -280,8 +291,9 @@ impl Peer {
     }
 }
 
-/// Everything is to be sent; that it is stands on disk before it begins (rule 6).
+/// Everything is to be sent, and volumes that are set aside with it; that it is stands on disk before it begins (rule 6).
 pub(crate) fn set_all_dirty(common: &mut GroupCommon, cx: &mut Cx) {
+    common.all_rejoin(cx);
     common.volumes.copies_mut().for_each(PeerCopy::send_all);
     _ = common.sb.compared();
     common.bits().save(cx, AfterBits::FullSync);

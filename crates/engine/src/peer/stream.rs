@@ -411,3 +411,9 @@ pub(crate) fn push_probe(
     stream.queue.push(QueueItem { seq, volume, offset, length, wall, flags, body, cost_bytes });
     seq
 }
+
+/// This number is no write of the order.
+pub(crate) fn push_void(stream: &mut PeerStream, volume: VolumeId, seq: Seq, wall: Wall, flags: u16) {
+    let (body, cost_bytes) = (ItemBody::Void, cost(0));
+    stream.queue.push(QueueItem { seq, volume, offset: 0, length: 0, wall, flags, body, cost_bytes });
+}

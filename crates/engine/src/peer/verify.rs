@@ -61,9 +61,10 @@ impl Verification {
     fn end(&mut self, given_up: Option<&str>, cx: &Cx) {
         self.stretch += 1;
         let Some(run) = self.run.take() else { return };
-        let VerifyRun { order, totals, .. } = run;
+        let VerifyRun { order, totals, leaves_volume, .. } = run;
         let given_up = given_up.map(ToString::to_string);
-        self.last = Some(VerifiedStatus { order, ended: cx.now.wall, totals, named: run.into_named(), given_up });
+        let (ended, named) = (cx.now.wall, run.into_named());
+        self.last = Some(VerifiedStatus { order, leaves_volume, ended, totals, named, given_up });
     }
 }
 
@@ -375,10 +376,14 @@ fn doubt(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx, doubts: CopyDou
 
 /// All that was to be compared was, each range at one position of the order.
 fn ended(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx) {
-    let Some(VerifyRun { order, totals, differed_before, .. }) = peer.verify.run else { return };
+    let Some(VerifyRun { order, totals, differed_before, leaves_volume, .. }) = peer.verify.run else { return };
     cx.coverage.hit(CoveragePoint::VerifyEnded);
     peer.verify.end(None, cx);
-    let (is_left, is_whole) = (totals.left_bytes() > 0, order.is_full() && totals.unread_bytes == 0);
+    let is_whole = order.is_full() && totals.unread_bytes == 0 && !leaves_volume;
+    let is_left = totals.left_bytes() > 0;
+    if leaves_volume {
+        cx.event(common.id(), Event::Note("the verify left out a volume that is set aside".into()));
+    }
     // A sample, or one that could not read all, says nothing of the rest.
     let differs = is_left || !is_whole && differed_before;
     let assumed_equal = common.sb.doubts.assumed_equal && !is_whole;

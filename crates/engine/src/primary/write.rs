@@ -101,8 +101,10 @@ impl Primary {
         let stage = common.slots.write(slot).stage();
         match stage {
             WriteStage::Arrived => {
-                // Those who wait for room are before it.
-                if self.waiters.nobody_waits_for_room() && self.finds_room(common, cx, slot) {
+                // Those who wait for room are before it, unless it needs none.
+                let volume = common.slots.write_ref(slot).range().0;
+                let needs_none = self.peer.outbox.passes_by(common, volume);
+                if needs_none || self.waiters.nobody_waits_for_room() && self.finds_room(common, cx, slot) {
                     self.go_for_range(common, cx, slot);
                 } else {
                     cx.coverage.hit(CoveragePoint::QueueFullWaited);
@@ -209,6 +211,9 @@ impl Primary {
             return;
         }
         let op = common.slots.write(slot).clone();
+        if self.peer.outbox.passes_by(common, op.volume) {
+            return write_aside(common, cx, slot, &op);
+        }
         let streamed = self.peer.outbox.streams();
         let part_bytes = if streamed { op.part_bytes(cx.peer.part_bytes) } else { op.length };
         let (wall, first, last) = common.numbers.give(cx, op.length.div_ceil(part_bytes));
@@ -226,11 +231,7 @@ impl Primary {
             self.waiters.wait_for_peer(last, slot);
             common.set_timer(cx, GroupTimer::Waits, first_look_at_waits(&common.settings));
         }
-        common.counters.writes += 1;
-        common.counters.written_bytes += op.length;
-        if cx.trace {
-            cx.event(common.id(), Event::Admitted { id: op.id, first, last, part_bytes });
-        }
+        admitted(common, cx, &op, (first, last), part_bytes);
         write_locally(common, cx, slot, &op, level);
     }
 
@@ -269,6 +270,26 @@ impl Primary {
         if !common.activity.waiting().is_empty() {
             common.wake(Wake::Covered);
         }
+    }
+}
+
+/// To a volume that is set aside, beside a stream: no number of the order is for it, so neither queue nor link know of it.
+fn write_aside(common: &mut GroupCommon, cx: &mut Cx, slot: u32, op: &WriteOp) {
+    cx.coverage.hit(CoveragePoint::WroteAside);
+    let last = common.numbers.last();
+    common.volumes.of(op.volume).write_aside((op.offset, op.length), last);
+    let stored = common.slots.write(slot);
+    (stored.first, stored.last, stored.level) = (last.next(), last, AckLevel::Local);
+    stored.enter(WriteStage::Writing);
+    admitted(common, cx, op, (last.next(), last), op.length);
+    write_locally(common, cx, slot, op, AckLevel::Local);
+}
+
+fn admitted(common: &mut GroupCommon, cx: &mut Cx, op: &WriteOp, (first, last): (Seq, Seq), part_bytes: u64) {
+    common.counters.writes += 1;
+    common.counters.written_bytes += op.length;
+    if cx.trace {
+        cx.event(common.id(), Event::Admitted { id: op.id, first, last, part_bytes });
     }
 }
 

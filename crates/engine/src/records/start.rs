@@ -11,7 +11,7 @@ use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::formats::superblock::{RollbackPoint, Superblock};
 use crate::formats::undo::UndoStore;
 use crate::formats::{bitmap, cell, journal, superblock, undo};
-use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId};
+use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId, VolumeSet};
 use crate::injected_fault::{Fault, injected};
 use crate::limits::REGION_BYTES;
 use crate::records::activity;
@@ -351,6 +351,11 @@ impl GroupStart<'_> {
             self.volumes.copies_mut().for_each(PeerCopy::set_all_unverified);
         }
         self.sb.current.compare = self.volumes.copies().any(PeerCopy::has_unverified);
+        if self.sb.current.identity.role == Role::Primary {
+            self.volumes.set_aside(&self.sb.current.aside);
+        } else if injected(Fault::AsideForgotten) {
+            self.sb.current.aside = VolumeSet::default();
+        }
         self.lifecycle.enter_stage(StartStage::StoringBits);
         if self.bitmap.is_outgrown() && self.sb.current.identity.role == Role::Secondary {
             // Its size is its primary's, whatever its devices hold.

@@ -39,6 +39,8 @@ pub(crate) struct JournalRecord {
     pub cost: u64,
     /// A region of a sync, not a write of its own.
     pub resync: bool,
+    /// Void: from here on the volume is set aside.
+    pub sets_aside: bool,
 }
 
 impl JournalRecord {
@@ -341,6 +343,7 @@ mod tests {
             content: RecordContent::Void,
             cost: 0,
             resync: false,
+            sets_aside: false,
         };
         let touches = |a: &JournalRecord, b: &JournalRecord| {
             assert_eq!(a.touches(b, 4096), b.touches(a, 4096));

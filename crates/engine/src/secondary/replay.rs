@@ -210,6 +210,7 @@ impl JournalReplay {
                 },
                 cost: 0,
                 resync: e.resync,
+                sets_aside: e.sets_aside,
             })
             .collect();
         self.last = index.last();
@@ -324,5 +325,6 @@ fn is_no_left_over(common: &GroupCommon, boot: Incarnation, ordinal: u64) -> boo
 
 fn entry_fits(volumes: &Volumes, entry: &JournalEntry) -> bool {
     matches!(entry.kind, RecordKind::Void | RecordKind::SyncEnd)
+        && (!entry.sets_aside || usize::from(entry.volume.0) < volumes.len())
         || volumes.contain(entry.volume, entry.offset, entry.length)
 }

@@ -16,9 +16,14 @@ use crate::{Refusal, RefusalCode};
 impl Secondary {
     /// Why an unforced promotion cannot be allowed; `None` when the primary handed over.
     pub fn promote_needs_force(&self, common: &GroupCommon, cx: &Cx, peer: &Greeting) -> Option<Refusal> {
-        let refusal = |code, why: String| Some(Refusal::new(code, why));
+        let at = self.promotable(common).map_or(0, |(position, _)| position.seq.0);
+        let lacking = lacks_volume(common, at);
+        // Whatever else speaks against it: what --force gives up is said before.
+        let refusal = |code, why: String| {
+            let besides = lacking.as_ref().filter(|_| code != RefusalCode::PeerIsPrimary);
+            Some(Refusal::new(code, besides.map_or(why.clone(), |besides| format!("{why}; besides, {besides}"))))
+        };
         let position = self.promotable(common).map_or(Position::default(), |(position, _)| position);
-        let at = position.seq.0;
         let hello = match peer.said() {
             Some(hello) if cx.peer.link.is_some() => hello,
             _ if cx.peer.link.is_some() => {
@@ -58,9 +63,11 @@ impl Secondary {
             );
             return refusal(RefusalCode::Unverified, why);
         }
+        if let Some(why) = &lacking {
+            return Some(Refusal::new(RefusalCode::VolumeAside, why.clone()));
+        }
         let equal = hello.identity.position == position || injected(Fault::HandoverWithoutDrain);
-        let same_position = hello.identity.handed_over && equal;
-        if same_position {
+        if hello.identity.handed_over && equal {
             return None;
         }
         if common.sb.takes_demotion_back() && equal {
@@ -89,4 +96,13 @@ impl Secondary {
         let never_left = common.sb.takes_demotion_back() && peer.stands_at(self.replica.progress().position());
         !never_left && peer.hello().is_none_or(|hello| !handed_over(&hello.identity))
     }
+}
+
+/// The copy, at this number, is one without a volume that its primary set aside: what a promotion would give.
+fn lacks_volume(common: &GroupCommon, at: u64) -> Option<String> {
+    let named = common.sb.aside.named()?;
+    Some(format!(
+        "the copy here is consistent without {named}, which the primary set aside and which has not rejoined: --force promotes this node \
+         at sequence {at} with what stands in it here, which is older or of several moments"
+    ))
 }

@@ -132,6 +132,12 @@ coverage_points! {
     VerifyBeganAnew,
     VerifyGaveWay,
     AssumedEqual,
+    SetAside,
+    SetAsideInSync,
+    WroteAside,
+    CopySetAside,
+    Rejoined,
+    PromotedWithoutVolume,
 }
 
 /// How often each branch was taken.

@@ -38,6 +38,8 @@ pub(crate) struct PeerCopy {
     covered: Bitmap,
     /// Blocks that the peer keeps the ranges of, since it was not told that this volume's flush covers them.
     kept: NewestWrites,
+    /// A primary's: the volume is set aside. What is written to it is dirty, and nothing of it is sent before it rejoins.
+    is_aside: bool,
 }
 
 impl PeerCopy {
@@ -51,6 +53,7 @@ impl PeerCopy {
             touched: NewestWrites::default(),
             covered: Bitmap::new(size_bytes),
             kept: NewestWrites::default(),
+            is_aside: false,
         }
     }
 
@@ -67,6 +70,22 @@ impl PeerCopy {
         self.covered = self.covered.resized(size_bytes);
         self.unverified = self.unverified.take().map(|unverified| unverified.resized(size_bytes));
         (self.held, self.cut_short) = (None, None);
+    }
+
+    // ---- set aside -------------------------------------------------------------------------------------------------------
+
+    pub fn is_aside(&self) -> bool {
+        self.is_aside
+    }
+
+    /// The volume is set aside from here on, or rejoins. What travels of it already goes on.
+    pub fn set_aside(&mut self, is_aside: bool) {
+        self.is_aside = is_aside;
+    }
+
+    /// Regions that may differ and are to be sent with those of the others.
+    pub fn dirty_bytes_to_send(&self) -> u64 {
+        if self.is_aside { 0 } else { self.dirty.dirty_bytes() }
     }
 
     fn blank(&self) -> Bitmap {
@@ -124,14 +143,15 @@ impl PeerCopy {
         self.forget_held();
     }
 
-    /// Dirty regions that are not merely unverified.
+    /// Dirty regions that are not merely unverified, and are to be sent.
     pub fn surely_dirty_bytes(&self) -> u64 {
-        self.dirty.dirty_bytes() - self.unverified.as_ref().map_or(0, |unverified| unverified.common_bytes(&self.dirty))
+        let unverified = self.unverified.as_ref().map_or(0, |unverified| unverified.common_bytes(&self.dirty));
+        self.dirty_bytes_to_send().saturating_sub(unverified)
     }
 
     /// Units with such a region.
     pub fn surely_dirty_units(&self) -> u64 {
-        self.dirty.units_outside(self.unverified.as_ref())
+        if self.is_aside { 0 } else { self.dirty.units_outside(self.unverified.as_ref()) }
     }
 
     /// What stands in the range may differ.
@@ -176,6 +196,9 @@ impl PeerCopy {
         self.change(first, last);
         if streamed {
             self.touched.note(first, last, seq);
+        } else if self.is_aside && !injected(Fault::AsideStillCovered) {
+            // What the stream brings of it is older.
+            self.covered.clear_range(first, last);
         }
     }
 
@@ -233,17 +256,20 @@ impl PeerCopy {
     /// Something of the range must still be shipped: both copies are not said to be equal there.
     pub fn must_ship_in(&self, offset: u64, length: u64) -> bool {
         let (first, last) = region_span(offset, length);
-        self.next_to_ship(first).is_some_and(|region| region <= last)
+        self.dirty.next_set_outside(&self.covered, first).is_some_and(|region| region <= last)
     }
 
-    /// The first region at or after `from` that must be shipped.
+    /// The first region at or after `from` that must be shipped now.
     pub fn next_to_ship(&self, from: u64) -> Option<u64> {
+        if self.is_aside {
+            return None;
+        }
         self.dirty.next_set_outside(&self.covered, from)
     }
 
     /// A dirty region at or after `from`, before this one or the end, need not be shipped.
     pub fn skips(&self, from: u64, next: Option<u64>) -> bool {
-        self.dirty.next_set(from) != next
+        !self.is_aside && self.dirty.next_set(from) != next
     }
 
     /// The write will be kept by the peer until it knows that it is flushed here. True: it overwrites what is kept.
@@ -263,8 +289,14 @@ impl PeerCopy {
 
     // ---- a snapshot -----------------------------------------------------------------------------------------------------
 
-    /// A snapshot begins: what is dirty now belongs to it, and is shipped unless the peer has it from the one before.
+    /// A snapshot begins: what is dirty now belongs to it, and is shipped unless the peer has it from the one before. A volume that is set
+    /// aside is no part of it.
     pub fn freeze(&mut self) {
+        if self.is_aside {
+            // Nor of one that was frozen before it.
+            self.snapshot = None;
+            return;
+        }
         let mut unshipped = self.dirty.clone();
         if let Some(held) = &self.held {
             unshipped.leave_out(held);
@@ -504,6 +536,28 @@ mod tests {
         v.drop_snapshot(false);
         v.end_cut_short();
         assert_eq!(dirty(&v), [1, 2, 3, 7], "the peer was in the middle of a later one");
+    }
+
+    // proves: P3, rule 1
+    /// What the stream brings of it is older than what is written to it alone; and no sync sends or clears anything of it.
+    #[test]
+    fn bits_of_a_volume_that_is_set_aside_stay_until_it_rejoins() {
+        let mut v = PeerCopy::new(8 * R);
+        v.set_written(0, R, Seq(1), true);
+        v.set_written(R, R, Seq(2), true);
+        v.set_aside(true);
+        v.set_written(R, 512, Seq(3), false);
+        v.clear_confirmed(Seq(9), Seq(9));
+        assert!(!v.dirty.get(0), "that has travelled");
+        assert!(v.dirty.get(1), "this is newer");
+        assert_eq!((v.next_to_ship(0), v.must_ship_in(R, 1), v.dirty_bytes_to_send()), (None, true, 0));
+        v.freeze();
+        assert_eq!(v.unshipped_in(0, 7), 0);
+        v.end_snapshot();
+        assert!(v.dirty.get(1));
+        v.set_aside(false);
+        v.freeze();
+        assert_eq!((v.unshipped_in(0, 7), v.dirty_bytes_to_send()), (1, R));
     }
 
     #[test]

@@ -151,6 +151,15 @@ impl Volume {
         }
     }
 
+    /// The write that holds its range gets no number: the volume is set aside. `last`: the last number given, of whichever volume.
+    pub fn write_aside(&mut self, (offset, length): (u64, u64), last: Seq) {
+        self.copy.set_written(offset, length, last, false);
+        if self.copy.keep(offset, length, last, false) {
+            // What it overwrites has a lower number, or this one.
+            self.overwrote = last;
+        }
+    }
+
     /// The range is held by another operation from here on.
     pub fn hand_over(&mut self, from: u32, to: u32) {
         self.ranges.hand_over(from, to);
@@ -200,7 +209,8 @@ impl Volume {
 
     /// A number waits for the local flush before its bits can clear.
     pub fn wants_flush(&self) -> bool {
-        self.copy.wants_flush(self.flushes.through())
+        // What is written to a volume set aside clears no bit; the peer keeps the writes of all volumes up to what is flushed on each.
+        self.copy.wants_flush(self.flushes.through()) || self.copy.is_aside() && self.flushes.unflushed_bytes() > 0
     }
 
     /// The first run of regions of a snapshot at or after `from` that can be read now, at most `longest` bytes; `to`: not beyond this

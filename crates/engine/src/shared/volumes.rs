@@ -13,7 +13,7 @@ use crate::VolumeConfig;
 use crate::formats::bitmap::region_span;
 use crate::formats::identity::Role;
 use crate::formats::wire::{GroupHello, VolumeRange};
-use crate::ids::VolumeId;
+use crate::ids::{VolumeId, VolumeSet};
 use crate::limits::{REGION_BYTES, SECTOR_BYTES};
 use crate::shared::peer_copy::PeerCopy;
 use crate::shared::size::ExactSize;
@@ -91,6 +91,18 @@ impl Volumes {
 
     pub fn dirty_bytes(&self) -> u64 {
         self.copies().map(|copy| copy.dirty.dirty_bytes()).sum()
+    }
+
+    /// Of that, what a sync sends: all but what is set aside.
+    pub fn dirty_bytes_to_send(&self) -> u64 {
+        self.copies().map(PeerCopy::dirty_bytes_to_send).sum()
+    }
+
+    /// These volumes are set aside, and no others.
+    pub fn set_aside(&mut self, aside: &VolumeSet) {
+        for (id, copy) in (0..).map(VolumeId).zip(self.copies_mut()) {
+            copy.set_aside(aside.contains(id));
+        }
     }
 
     /// The range is there: it begins and ends in a volume of this group.

@@ -211,9 +211,14 @@ fn superblock_table() -> String {
         ),
         number("volumes", 2, 2, format!("number, at most {VOLUMES_MAX}")),
         number("first volume's flushed", 8, 0x5f5f, "writes up to here are flushed on it"),
-        number("first volume's sectors", 6, 0x6b6b, "its size in the group, in 512 bytes; 0: the device's"),
+        number(
+            "first volume's sectors",
+            6,
+            0x6b6b | 1 << 47,
+            "its size in the group, in 512 bytes; 0: the device's. Bit 47: the volume is set aside; bit 46: the sync to this secondary leaves it aside",
+        ),
         number("second volume's flushed", 8, 0x6060, "and so on"),
-        number("second volume's sectors", 6, 0x6c6c, ""),
+        number("second volume's sectors", 6, 0x6c6c | 1 << 46, ""),
         zero(3563, ""),
     ]);
     table("superblock", &image[cell::HEAD_BYTES..][..cell::BODY_BYTES], fields)
@@ -303,7 +308,11 @@ fn journal_entry_values() -> [String; 2] {
     let flag = |image: &[u8]| {
         let index = JournalIndex::decode(&resealed(image.to_vec()))?;
         let entry = &index.entries[0];
-        let meaning = flag_of([(entry.no_hole, "zeroes stay allocated"), (entry.resync, "region of a sync")]);
+        let meaning = flag_of([
+            (entry.no_hole, "zeroes stay allocated"),
+            (entry.resync, "region of a sync"),
+            (entry.sets_aside, "void: from here on the volume is set aside"),
+        ]);
         Some((meaning, index.encode()))
     };
     [values(&sample, 128 + 46, kind), flags(&sample, 128 + 47, flag)]
@@ -329,7 +338,7 @@ fn journal_entry_table() -> String {
                 "{kinds}. The end of a sync that makes the copy smaller is written as {void}, so replay leaves it out"
             ),
         ),
-        number("flags", 1, 3, flags),
+        number("flags", 1, 7, flags),
     ];
     table("journal entry", &samples::index().encode()[128..176], fields)
 }

@@ -34,7 +34,12 @@ const KINDS: [(FrameKind, &str, &str, &str); 23] = [
     (FrameKind::SyncReady, "S: earlier writes are applied, the stream is recorded", "offset: the attempt", "none"),
     (FrameKind::Data, "P, numbered: a write", "flags, volume, range, wall, origin", "the bytes"),
     (FrameKind::Zero, "P, numbered: the range reads as zeroes", "as Data", "none"),
-    (FrameKind::Void, "P, numbered: the number never became a write", "wall", "none"),
+    (
+        FrameKind::Void,
+        "P, numbered: the number is no write of the order",
+        "wall; flags, volume where one is set aside",
+        "none",
+    ),
     (
         FrameKind::Probe,
         "P, numbered: compare the range at this point of the order",
@@ -114,6 +119,7 @@ fn frame_flags() -> String {
         (wire::flags::UNREADABLE, "the range could not be read"),
         (wire::flags::NO_SPACE, "no space for what is to be saved"),
         (wire::flags::FAILED, "a disk failed meanwhile"),
+        (wire::flags::SETS_ASIDE, "from here on the volume is set aside"),
     ];
     flags.map(|(bit, meaning)| format!("{bit} {meaning}")).join("; ")
 }
@@ -297,6 +303,13 @@ fn sync_begin_table() -> String {
         number("left out bytes", 8, 0xc7, "dirty, and applied by S in a snapshot that was cut short: not sent"),
         number("snapshot", 8, 0xc4, "catch-up snapshot of this position; 0: the stream"),
         number("attempt", 8, 0xc3, "repeated by SyncReady"),
+        number(
+            "set aside",
+            8,
+            2,
+            "a bit for each of the first 64 volumes: nothing of it is sent, and the image is one without it",
+        ),
+        zero(24, "the same of the other volumes"),
     ]);
     table("SyncBegin", &samples::begin().encode(), fields)
 }

@@ -1,5 +1,6 @@
 //! Samples whose fields all differ, so that a field at the wrong place is noticed.
 
+use engine::VolumeSet;
 use engine::activity::{self, Extent};
 use engine::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
 use engine::cell;
@@ -74,8 +75,16 @@ pub fn superblock() -> Superblock {
         kept_over: 0x6f6f,
         primary_mode: Some(Mode::Async),
         sizes: vec![0x6b6b * SECTOR_BYTES, 0x6c6c * SECTOR_BYTES],
+        aside: some_volume(0),
+        sync_aside: some_volume(1),
         flushed: vec![Seq(0x5f5f), Seq(0x6060)],
     }
+}
+
+fn some_volume(id: u16) -> VolumeSet {
+    let mut volumes = VolumeSet::default();
+    volumes.insert(VolumeId(id));
+    volumes
 }
 
 pub fn confirmed() -> Confirmed {
@@ -107,6 +116,7 @@ pub fn entry() -> JournalEntry {
         kind: RecordKind::Data,
         no_hole: true,
         resync: true,
+        sets_aside: true,
         volume: VolumeId(0x72),
         offset: 0x7373,
         length: 0x200,
@@ -213,6 +223,7 @@ pub fn begin() -> SyncBegin {
         left_out_bytes: 0xc7,
         snapshot: 0xc4,
         attempt: 0xc3,
+        aside: some_volume(1),
     }
 }
 

@@ -193,6 +193,9 @@ pub struct VolumeView {
     pub device: String,
     /// bytes: regions that may differ from the peer's
     pub dirty_bytes: u64,
+    /// true: the group's order is without it ([bulk load](operate/bulk-load.md)); on a secondary: a promotion would lack it
+    #[serde(default)]
+    pub set_aside: bool,
     /// past the page cache (O_DIRECT)
     pub direct: bool,
     /// attached now
@@ -400,6 +403,9 @@ pub struct VerifiedView {
     /// it began by itself
     #[serde(default)]
     pub by_timer: bool,
+    /// a volume was set aside, and not compared
+    #[serde(default)]
+    pub leaves_volume: bool,
     /// of what there is, in percent; 100: all. Less proves nothing of the rest
     pub sample_percent: u8,
     /// bytes that were compared

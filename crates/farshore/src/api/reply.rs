@@ -325,7 +325,7 @@ mod tests {
     fn an_answer_is_held_against_the_question() {
         let status = read(&format!("{STATUS}}}")).expect("a status");
         let look = ApiRequest::Status { group: None };
-        let order = ApiRequest::Logging { group: "db".into() };
+        let order = ApiRequest::Logging { group: "db".into(), volume: None };
         let on = ApiRequest::On { node: "beta".into(), order: Box::new(order.clone()) };
         assert!(status.answers(&look) && !status.answers(&order) && !status.answers(&ApiRequest::Counters));
         let done = Reply::ok("db: logging");

@@ -33,9 +33,11 @@ pub enum ApiRequest {
     ConnectPreview {
         group: String,
     },
-    /// Stop sending; only dirty bits are set.
+    /// Stop sending; only dirty bits are set. With `volume`: of that one alone, and the others go on in their order.
     Logging {
         group: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        volume: Option<String>,
     },
     /// Bring the secondary up to date: dirty regions, or with `full` everything.
     Sync {
@@ -45,6 +47,9 @@ pub enum ApiRequest {
         /// A program orders it: where an operator is asked whose content counts, this is no answer, and is refused. Never with `full`.
         #[serde(default, skip_serializing_if = "is_false")]
         answers_nothing: bool,
+        /// A volume that was set aside is part of the order again. Never with `full`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        volume: Option<String>,
     },
     /// All or none of the keys; the value `default` gives a key back to the configuration file.
     Set {
@@ -307,12 +312,21 @@ mod tests {
                 r#"{"request":"on","node":"beta","order":{"request":"clients"}}"#,
             ),
             (
-                ApiRequest::Sync { group: group(), full: true, answers_nothing: false },
+                ApiRequest::Sync { group: group(), full: true, answers_nothing: false, volume: None },
                 r#"{"request":"sync","group":"db","full":true}"#,
             ),
             (
-                ApiRequest::Sync { group: group(), full: false, answers_nothing: true },
+                ApiRequest::Sync { group: group(), full: false, answers_nothing: true, volume: None },
                 r#"{"request":"sync","group":"db","full":false,"answers_nothing":true}"#,
+            ),
+            (
+                ApiRequest::Sync { group: group(), full: false, answers_nothing: false, volume: Some("data".into()) },
+                r#"{"request":"sync","group":"db","full":false,"volume":"data"}"#,
+            ),
+            (ApiRequest::Logging { group: group(), volume: None }, r#"{"request":"logging","group":"db"}"#),
+            (
+                ApiRequest::Logging { group: group(), volume: Some("data".into()) },
+                r#"{"request":"logging","group":"db","volume":"data"}"#,
             ),
             (
                 ApiRequest::Set { group: group(), settings: BTreeMap::from([("mode".into(), "sync".into())]) },

@@ -307,8 +307,8 @@ mod tests {
                 ready.send(()).expect("the test waits");
                 serve(listener, |request, _| async move {
                     match request {
-                        ApiRequest::Logging { group } if group == "db" => Reply::ok("db: logging"),
-                        ApiRequest::Logging { group } => {
+                        ApiRequest::Logging { group, .. } if group == "db" => Reply::ok("db: logging"),
+                        ApiRequest::Logging { group, .. } => {
                             Reply::error(ErrorCode::UnknownGroup, format!("no group {group:?}"))
                         }
                         _ => Reply::error(ErrorCode::Refused, "not now"),
@@ -337,7 +337,7 @@ mod tests {
         let socket = start(dir.path());
         assert_eq!(std::fs::metadata(&socket).expect("there").mode() & 0o777, 0o600);
         let mut client = client::ControlClient::connect(&socket).expect("connect");
-        let logging = |group: &str| ApiRequest::Logging { group: group.to_owned() };
+        let logging = |group: &str| ApiRequest::Logging { group: group.to_owned(), volume: None };
         assert_eq!(client.ask(&logging("db")).expect("answer"), Reply::ok("db: logging"));
         assert!(matches!(
             client.ask(&logging("x")).expect("answer"),
@@ -379,7 +379,7 @@ mod tests {
         });
         wait.recv().expect("started");
         let mut client = client::ControlClient::connect(&socket).expect("connect");
-        match client.ask(&ApiRequest::Logging { group: "db".to_owned() }).expect("an answer") {
+        match client.ask(&ApiRequest::Logging { group: "db".to_owned(), volume: None }).expect("an answer") {
             Reply::Error { message, .. } => {
                 assert!(message.contains("is not done after 50ms, and goes on"), "{message}")
             }
@@ -420,7 +420,9 @@ mod tests {
             });
         });
         wait.recv().expect("started");
-        let order = serde_json::to_string(&ApiRequest::Logging { group: "db".to_owned() }).expect("a request") + "\n";
+        let order = serde_json::to_string(&ApiRequest::Logging { group: "db".to_owned(), volume: None })
+            .expect("a request")
+            + "\n";
         let mut waiting: Vec<Client> = (0..API_REQUESTS_MAX)
             .map(|_| {
                 let mut client = Client::connect(&socket).expect("connect");
@@ -460,7 +462,7 @@ mod tests {
         let answer = ask_raw(&socket, &flood);
         assert!(answer.is_empty() || answer.contains("longer than"), "{answer}");
         let mut client = client::ControlClient::connect(&socket).expect("still there");
-        assert!(client.ask(&ApiRequest::Logging { group: "db".to_owned() }).is_ok());
+        assert!(client.ask(&ApiRequest::Logging { group: "db".to_owned(), volume: None }).is_ok());
     }
 
     #[test]

@@ -50,6 +50,12 @@ fn what_may_be_lost(node: &str, group: &GroupView) -> String {
         "{name}: node {node} becomes primary without asking the other node. What that one acknowledged and this copy does not have is lost.\n"
     );
     text += &format!("  This copy  {}\n", promotable_words(group));
+    for volume in group.volumes.iter().filter(|volume| volume.set_aside) {
+        text += &format!(
+            "  Without    volume {}: it was set aside, and what stands in it here is older\n",
+            clean(&volume.name)
+        );
+    }
     if let Some(peer) = group.peers.first() {
         let lag = match (peer.heard_lag_bytes, peer.heard_lag_seconds) {
             (Some(bytes), Some(seconds)) => format!("{}, {}", show_size(bytes), show_seconds(seconds)),

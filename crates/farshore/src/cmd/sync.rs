@@ -23,7 +23,7 @@ pub fn run(args: &SyncArgs) -> CommandOutcome {
     let mut answers = Answers::new("sync", args.json);
     let mut begun = Vec::new();
     for group in answers.targets(&args.reach, &args.groups.groups, args.groups.all)? {
-        let answer = order(&args.reach, &group, args.full);
+        let answer = order(&args.reach, &group, args.full, args.volume.clone());
         let mut operation = None;
         // Of a group that is in step already there is nothing to be waited for.
         if let Ok(Reply::Ok { done_on, unchanged: false, operation: named, .. }) = &answer {
@@ -41,8 +41,8 @@ pub fn run(args: &SyncArgs) -> CommandOutcome {
     answers.finish()
 }
 
-fn order(reach: &ReachAny, group: &str, full: bool) -> Result<Reply, CommandFailure> {
-    reach::ask_any(reach, ApiRequest::Sync { group: group.to_owned(), full, answers_nothing: false })
+fn order(reach: &ReachAny, group: &str, full: bool, volume: Option<String>) -> Result<Reply, CommandFailure> {
+    reach::ask_any(reach, ApiRequest::Sync { group: group.to_owned(), full, answers_nothing: false, volume })
 }
 
 /// Only the node that syncs knows how far it is.
@@ -55,7 +55,7 @@ fn where_it_goes(reach: &ReachAny, done_on: Option<&str>) -> ReachAny {
 /// # Errors
 /// A sentence: it is refused, or as of [`follow`].
 pub fn in_full(reach: &ReachAny, group: &str) -> Result<(), CommandFailure> {
-    let reply = order(reach, group, true)?;
+    let reply = order(reach, group, true, None)?;
     let (done_on, operation) = match &reply {
         Reply::Ok { done_on, operation, .. } => (done_on.clone(), operation.clone()),
         _ => (None, None),
@@ -69,7 +69,7 @@ pub fn in_full(reach: &ReachAny, group: &str) -> Result<(), CommandFailure> {
 /// # Errors
 /// As [`in_full`].
 pub fn bring_up_to_date(reach: &ReachAny, group: &str, quiet: bool) -> Result<(), CommandFailure> {
-    let request = ApiRequest::Sync { group: group.to_owned(), full: false, answers_nothing: true };
+    let request = ApiRequest::Sync { group: group.to_owned(), full: false, answers_nothing: true, volume: None };
     match reach::ask_any(reach, request)? {
         Reply::Ok { unchanged: true, .. } => Ok(()),
         Reply::Ok { done_on, operation, .. } => {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use engine::identity::Role;
 use engine::state::{Mode, State};
 use engine::status::GroupStatus;
-use engine::{Command, CommandResult, Event, GroupId, Position, RefusalCode, VerifyOrder};
+use engine::{Command, CommandResult, Event, GroupId, Position, RefusalCode, VerifyOrder, VolumeId};
 use host::driver::{
     DriverControl, DriverNews, DriverSnapshot, Gone, GroupSnapshot, NoticeReceiver, RecordedRequests, entropy,
 };
@@ -61,6 +61,9 @@ const SYNC_END_PAUSE: Duration = Duration::from_millis(100);
 /// How long a change of settings waits for the one before it: longer than links take to connect again, and never so long that whoever
 /// typed it has gone.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The operation that sets one volume aside.
+const SET_ASIDE: &str = "logging-volume";
 
 const _: () = assert!(CHANGE_PATIENCE.as_secs() < PEER_ANSWER_TIMEOUT.as_secs());
 
@@ -320,7 +323,9 @@ impl Desk {
         let Some(command) = CommandText::of(&request) else { return self.reply(request, from_node.as_deref()).await };
         let begun = Instant::now();
         let full = if let ApiRequest::Sync { full, .. } = &request { Some(*full) } else { None };
-        let mut operation = self.operations.begin(command.verb(), command.group(), full);
+        // Syncs of a group that are waited for go on while one volume is set aside.
+        let verb = if command.is_of_volume() && full.is_none() { SET_ASIDE } else { command.verb() };
+        let mut operation = self.operations.begin(verb, command.group(), full);
         let command = command.of_operation(operation.id());
         // It has none yet.
         _ = asker.operation.set(operation.id());
@@ -349,9 +354,15 @@ impl Desk {
             ApiRequest::Clients { group } => self.clients(group.as_deref()).await,
             ApiRequest::Counters => self.counters().await,
             ApiRequest::Record { group } => self.record(&group).await,
-            ApiRequest::Logging { group } => self.command(&group, Command::Logging).await,
+            ApiRequest::Logging { group, volume: None } => self.command(&group, Command::Logging).await,
+            ApiRequest::Logging { group, volume: Some(volume) } => {
+                self.command_volume(&group, &volume, |volume| Command::SetAside { volume }).await
+            }
             ApiRequest::Sync { group, full: true, .. } => self.sync_fully(&group).await,
-            ApiRequest::Sync { group, full: false, answers_nothing } => {
+            ApiRequest::Sync { group, volume: Some(volume), .. } => {
+                self.command_volume(&group, &volume, |volume| Command::Rejoin { volume }).await
+            }
+            ApiRequest::Sync { group, full: false, answers_nothing, volume: None } => {
                 let command = if answers_nothing { Command::BringUpToDate } else { Command::Sync { full: false } };
                 self.command(&group, command).await
             }
@@ -560,6 +571,25 @@ impl Desk {
         };
         let result = self.control.command(id, command).await?;
         Ok(reply(&group, result))
+    }
+
+    async fn command_volume(
+        &self,
+        name: &str,
+        volume: &str,
+        command: impl FnOnce(VolumeId) -> Command,
+    ) -> Result<Reply, Gone> {
+        let group = match self.find_taken_up(name) {
+            Ok((_, group)) => group,
+            Err(unknown) => return Ok(unknown),
+        };
+        let found = group.volumes.iter().position(|named| named.name.as_str() == volume);
+        let Some(id) = found.and_then(|at| u16::try_from(at).ok()) else {
+            let names: Vec<_> = group.volumes.iter().map(|volume| volume.name.as_str()).collect();
+            let message = format!("group {name} has no volume {volume:?}; its volumes are {}", names.join(", "));
+            return Ok(Reply::error(ErrorCode::BadValue, message));
+        };
+        self.command(name, command(VolumeId(id))).await
     }
 
     /// A secondary keeps its image while it is overwritten, and too little room for that is said with the order: a sync that finds none

@@ -167,7 +167,7 @@ impl FrontDesk {
         }
         let (group, role) = match request {
             ApiRequest::Sync { group, full: false, .. }
-            | ApiRequest::Logging { group }
+            | ApiRequest::Logging { group, .. }
             | ApiRequest::Verify { group, .. }
             | ApiRequest::VerifyStop { group } => (group, Role::Primary),
             ApiRequest::DropMark { group, .. } => (group, Role::Secondary),
@@ -243,12 +243,18 @@ fn done_on(node: &str, reply: Reply) -> Reply {
     }
 }
 
+fn volume_words(volume: Option<&str>) -> String {
+    volume.map(|volume| format!(" --volume {volume}")).unwrap_or_default()
+}
+
 /// An order as it is typed.
 fn typed(order: &ApiRequest) -> String {
     let flag = |is_set: bool, word: &'static str| if is_set { word } else { "" };
     let words = match order {
-        ApiRequest::Logging { group } => format!("logging {group}"),
-        ApiRequest::Sync { group, full, .. } => format!("sync {group}{}", flag(*full, " --full")),
+        ApiRequest::Logging { group, volume } => format!("logging {group}{}", volume_words(volume.as_deref())),
+        ApiRequest::Sync { group, full, volume, .. } => {
+            format!("sync {group}{}{}", flag(*full, " --full"), volume_words(volume.as_deref()))
+        }
         ApiRequest::Demote { group, close_clients, skip_hooks } => {
             format!("demote {group}{}{}", flag(*close_clients, " --close-clients"), flag(*skip_hooks, " --skip-hooks"))
         }

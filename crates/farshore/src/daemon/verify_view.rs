@@ -26,11 +26,12 @@ pub(super) fn running(group: &ConfiguredGroup, run: &VerifyStatus) -> VerifyView
 }
 
 pub(super) fn ended(group: &ConfiguredGroup, run: &VerifiedStatus) -> VerifiedView {
-    let VerifiedStatus { order, ended, totals, named, given_up } = run;
+    let VerifiedStatus { order, leaves_volume, ended, totals, named, given_up } = run;
     VerifiedView {
         time: (*ended != Wall::default()).then(|| units::exact::time_text(ended.0)),
         repair: order.repair,
         by_timer: order.by_timer,
+        leaves_volume: *leaves_volume,
         sample_percent: order.sample_percent,
         compared_bytes: totals.compared_bytes,
         differing_bytes: totals.differing_bytes,

@@ -248,6 +248,7 @@ fn volumes(node: &NodeName, group: &ConfiguredGroup, snapshot: &GroupSnapshot) -
             device_bytes: figures.device_bytes,
             device: volume.device(node).display().to_string(),
             dirty_bytes: figures.dirty_bytes,
+            set_aside: figures.is_aside,
             direct: facts.direct,
             clients: facts.clients,
             error: facts.error.clone(),
@@ -305,12 +306,30 @@ fn warnings(
     let mut warnings: Vec<_> = failed.map(|(volume, error)| format!("volume {}: {error}", volume.name)).collect();
     warnings.extend(question);
     let now = &snapshot.status;
+    warnings.extend(aside_warning(group, now));
     warnings.extend(verify_view::warnings(group, now));
     warnings.extend(queue_warning(&now.queue, &now.settings));
     warnings.extend(history_room::of_group(node, group, now, snapshot.sync.is_some_and(|pace| pace.full)));
     let peer = group.peer_of(node).map(ToString::to_string).unwrap_or_default();
     warnings.extend(promises::of_group(&group.name, (node.as_str(), &peer), now, settings));
     warnings
+}
+
+/// Volumes that are no part of the group's order.
+fn aside_warning(group: &ConfiguredGroup, now: &figures::GroupStatus) -> Option<String> {
+    let aside = group.volumes.iter().zip(&now.volumes).filter(|(_, figures)| figures.is_aside);
+    let names: Vec<&str> = aside.map(|(volume, _)| volume.name.as_str()).collect();
+    let (first, name) = (*names.first()?, &group.name);
+    let volumes = if names.len() == 1 { "volume" } else { "volumes" };
+    let text = format!(
+        "the group's order is without {volumes} {} until {} by 'farshore sync {name} --volume {first}'",
+        names.join(", "),
+        if names.len() == 1 { "it rejoins" } else { "each rejoins, as" }
+    );
+    Some(match now.role {
+        Role::Primary => text,
+        Role::Secondary => format!("{text} on the primary; a promotion here needs --force, and lacks it"),
+    })
 }
 
 /// What a full queue does to writers, or will do.

@@ -55,6 +55,9 @@ pub fn ended(ended: &VerifiedView) -> String {
     if ended.sample_percent < 100 {
         text += &format!(", a sample of {} %, and no proof of the rest", ended.sample_percent);
     }
+    if ended.leaves_volume {
+        text += ", without a volume that was set aside";
+    }
     text += &match (ended.differing_bytes, ended.repaired_bytes) {
         (0, _) => "; nothing differs".to_owned(),
         (differing, 0) => format!("; {} differ", show_size(differing)),

@@ -55,6 +55,7 @@ walks! {
     writers_are_slow: "operate/writers-are-slow.md",
     full_queue_and_journal: "operate/full-queue-and-journal.md",
     verify: "operate/verify.md",
+    bulk_load: "operate/bulk-load.md",
     certificates: "operate/certificates.md",
     cli: "cli.md",
 }

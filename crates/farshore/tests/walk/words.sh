@@ -25,6 +25,20 @@ replicating() {
     farshore wait "$1" --for replicating
 }
 
+# The same, and the group has a second volume, `log`.
+two_volumes() {
+    local node
+    configured "$@" || return
+    new_disk /dev/vg0/log && ssh beta bash -c ". '$WALK/words.sh'; new_disk /dev/vg0/log" || return
+    {
+        printf '\n[groups.%s.volumes.log]\n' "$1"
+        for node in alpha beta; do printf '%s = "/dev/vg0/log"\n' "$node"; done
+    } >> /etc/farshore/farshore.toml
+    copy_to beta && ssh beta systemctl start farshore && systemctl start farshore || return
+    for try in $(seq 50); do farshore sync "$1" --full --wait > /dev/null 2>&1 && break; sleep 0.1; done
+    farshore wait "$1" --for replicating
+}
+
 # GROUP: alpha was lost, beta was promoted and wrote, and alpha is back.
 failed_over() {
     write 2M

@@ -113,6 +113,7 @@ pub(super) fn line(group: &str, volumes: &[LocalVolume], event: &Event) -> Optio
             "this node's content was chosen over what its peer wrote since they parted: {differing_bytes} bytes differ at most"
         )),
         Event::Demoted => warn("this node was demoted to secondary".to_owned()),
+        Event::SetAside { .. } | Event::Rejoins { .. } | Event::PromotesWithout { .. } => of_aside(volumes, event),
         Event::Note(text) => info(named(text)),
         Event::Replayed { .. } | Event::Admitted { .. } | Event::AppliedWrite { .. } => {
             tracing::trace!("group {group}: {event:?}");
@@ -169,6 +170,24 @@ fn of_verify(volumes: &[LocalVolume], event: &Event) -> EventLine {
             if left > 0 || totals.unread_bytes > 0 { warn(text) } else { info(text) }
         }
         _ => unreachable!("an event of a verify"),
+    }
+}
+
+fn of_aside(volumes: &[LocalVolume], event: &Event) -> EventLine {
+    match event {
+        Event::SetAside { volume } => {
+            let name = name_of(volumes, *volume);
+            warn(format!("volume {name} is set aside: the group's order is without it from here on"))
+        }
+        Event::Rejoins { volume } => info(format!(
+            "volume {} rejoins the group's order, with the sync that begins next",
+            name_of(volumes, *volume)
+        )),
+        Event::PromotesWithout { volumes: lacking } => {
+            let names: Vec<_> = lacking.iter().map(|volume| name_of(volumes, volume)).collect();
+            warn(format!("this node is promoted without volume {}: what stands in it here is older", names.join(", ")))
+        }
+        _ => unreachable!("an event of a volume that is set aside"),
     }
 }
 

@@ -175,6 +175,7 @@ fn strike(world: &mut World, operator: &mut Operator, fault: FaultKind) -> bool 
             idle
         }
         FaultKind::OperatorLogging => types(world, primary, group, Command::Logging),
+        FaultKind::BulkLoad => loads_one(world, group, primary),
         FaultKind::FullSync => types(world, primary, group, Command::Sync { full: true }),
         FaultKind::Whim => whim(world, group, primary),
         FaultKind::WhimOfTwo => {
@@ -203,6 +204,20 @@ fn rots_and_verifies(world: &mut World, group: GroupId, primary: usize) -> bool 
         types(world, primary, group, Command::Verify(typed));
     }
     begins
+}
+
+/// Begins a bulk load, or ends one.
+fn loads_one(world: &mut World, group: GroupId, primary: usize) -> bool {
+    let aside = world.glance(primary, group).map(|glance| glance.aside).unwrap_or_default();
+    let command = match aside.iter().next() {
+        Some(volume) if world.rng.percent(70) => Command::Rejoin { volume },
+        _ => Command::SetAside { volume: any_volume(world) },
+    };
+    types(world, primary, group, command)
+}
+
+fn any_volume(world: &mut World) -> VolumeId {
+    VolumeId(world.rng.below(u64::from(world.cluster.options.volumes)) as u16)
 }
 
 fn verify_order(world: &mut World) -> VerifyOrder {
@@ -354,7 +369,7 @@ fn swizzle(world: &mut World) {
 /// An operator types whatever comes to mind.
 fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
     let entropy = world.rng.draw();
-    let command = match world.rng.below(21) {
+    let command = match world.rng.below(24) {
         0 => Command::Logging,
         1 => Command::Sync { full: true },
         2 if world.rng.percent(40) => Command::BringUpToDate,
@@ -397,6 +412,8 @@ fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
         12 => Command::Reset { entropy },
         13 => Command::Verify(verify_order(world)),
         14 => Command::VerifyStop,
+        21 | 22 => Command::SetAside { volume: any_volume(world) },
+        23 => Command::Rejoin { volume: any_volume(world) },
         15..=17 => {
             let mode = *world.rng.pick(&Mode::ALL);
             world.set_mode(group, mode);

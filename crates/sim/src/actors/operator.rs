@@ -150,11 +150,27 @@ impl Operator {
         reloads
     }
 
+    /// True: the node was given an order that what it shows asks for.
+    fn helps(&mut self, world: &mut World, node: usize, group: GroupId) -> bool {
+        self.helps_paused(world, node, group) || self.ends_load(world, node, group)
+    }
+
+    /// A volume that is set aside rejoins, sooner or later. True: it was ordered.
+    fn ends_load(&mut self, world: &mut World, primary: usize, group: GroupId) -> bool {
+        let shown = world.glance(primary, group).filter(|glance| glance.identity.role == Role::Primary);
+        let Some(volume) = shown.and_then(|glance| glance.aside.iter().next()) else { return false };
+        if !self.healing && !world.rng.percent(5) {
+            return false;
+        }
+        let id = world.command(primary, group, Command::Rejoin { volume });
+        world.cluster.ledger.answer(id) != Some(false)
+    }
+
     /// Keeps a group going: one primary, a synced secondary, nobody held without need.
     fn tend(&mut self, world: &mut World, group: GroupId) {
         let primary = world.cluster.primary(group);
         let other = world.cluster.other(group, primary);
-        if self.helps_paused(world, primary, group) || self.helps_paused(world, other, group) {
+        if self.helps(world, primary, group) || self.helps(world, other, group) {
             return;
         }
         let (Some(p), Some(s)) = (world.glance(primary, group), world.glance(other, group)) else {

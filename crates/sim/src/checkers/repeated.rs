@@ -3,7 +3,7 @@
 use engine::identity::{Decision, DecisionReason, Identity, Role};
 use engine::state::State;
 use engine::status::{GroupGlance, GroupStatus};
-use engine::{Command, CommandResult, Incarnation};
+use engine::{Command, CommandResult, Incarnation, VolumeId};
 
 use crate::oracle::{Oracle, OracleFailure};
 
@@ -13,6 +13,8 @@ pub fn role_wanted(command: &Command) -> Option<Role> {
         Command::Promote { .. } => Some(Role::Primary),
         Command::Demote => Some(Role::Secondary),
         Command::Logging
+        | Command::SetAside { .. }
+        | Command::Rejoin { .. }
         | Command::Sync { .. }
         | Command::BringUpToDate
         | Command::Set(_)
@@ -36,9 +38,11 @@ pub fn is_reached(command: &Command, shown: &GroupStatus) -> bool {
         Command::Switchover { .. } => shown.role == Role::Primary,
         Command::Logging => shown.role == Role::Primary && shown.state == State::Logging,
         Command::Sync { full: false } | Command::BringUpToDate => {
-            let is_clean = shown.volumes.iter().all(|volume| volume.dirty_bytes == 0);
+            let is_clean = shown.volumes.iter().all(|volume| volume.is_aside || volume.dirty_bytes == 0);
             shown.state == State::Replicating && shown.queue.bytes == 0 && shown.sync.is_none() && is_clean
         }
+        Command::SetAside { volume } => shown.role == Role::Primary && is_aside(shown, *volume),
+        Command::Rejoin { volume } => shown.role == Role::Primary && !is_aside(shown, *volume),
         Command::DropRollbackPoint { .. } => shown.role == Role::Secondary && shown.rollback_point.is_none(),
         // Of this node's half: see who asks.
         Command::Reset { .. } => false,
@@ -48,6 +52,10 @@ pub fn is_reached(command: &Command, shown: &GroupStatus) -> bool {
         // A full sync is a new one each time, and settings are compared by the daemon.
         Command::Sync { full: true } | Command::Set(_) => false,
     }
+}
+
+fn is_aside(shown: &GroupStatus, volume: VolumeId) -> bool {
+    shown.volumes.get(usize::from(volume.0)).is_some_and(|volume| volume.is_aside)
 }
 
 /// Nothing goes to its peer before an operator says whose content counts.
@@ -106,6 +114,7 @@ mod tests {
             running,
             drained: true,
             needs_verification: false,
+            aside: engine::VolumeSet::default(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use engine::limits::VERIFY_NAMED_MAX;
 use engine::status::VerifyTotals;
-use engine::{GroupId, Store, VolumeId};
+use engine::{GroupId, Store, VolumeId, VolumeSet};
 
 use crate::nodes::SimCluster;
 use crate::oracle::{Oracle, OracleFailure};
@@ -29,14 +29,22 @@ impl NamedRange {
 struct RunningVerify {
     began: u64,
     named: Vec<NamedRange>,
+    /// Volumes that were set aside at some time: nothing of these need have been compared.
+    left_out: VolumeSet,
 }
 
 #[derive(Default)]
 pub struct VerifyChecker(BTreeMap<(GroupId, usize), RunningVerify>);
 
 impl VerifyChecker {
-    pub fn began(&mut self, group: GroupId, node: usize, now: u64) {
-        self.0.insert((group, node), RunningVerify { began: now, named: Vec::new() });
+    pub fn began(&mut self, group: GroupId, node: usize, now: u64, left_out: VolumeSet) {
+        self.0.insert((group, node), RunningVerify { began: now, named: Vec::new(), left_out });
+    }
+
+    pub fn leaves_out(&mut self, group: GroupId, node: usize, volume: VolumeId) {
+        if let Some(run) = self.0.get_mut(&(group, node)) {
+            run.left_out.insert(volume);
+        }
     }
 
     pub fn names(
@@ -69,7 +77,7 @@ impl VerifyChecker {
         is_full: bool,
         totals: VerifyTotals,
     ) -> Result<(), OracleFailure> {
-        let Some(RunningVerify { began, named }) = self.0.remove(&(group, node)) else { return Ok(()) };
+        let Some(RunningVerify { began, named, left_out }) = self.0.remove(&(group, node)) else { return Ok(()) };
         if !is_full || totals.unread_bytes > 0 || named.len() >= VERIFY_NAMED_MAX {
             return Ok(());
         }
@@ -77,6 +85,7 @@ impl VerifyChecker {
             .pair(group)
             .into_iter()
             .flat_map(|member| (0..cluster.options.volumes).map(move |volume| (member, VolumeId(volume))))
+            .filter(|(_, volume)| !left_out.contains(*volume))
         {
             let rot = cluster[member].storage.rot.of(Store::Volume(group, volume));
             let mut missed = rot.filter(|(_, rot)| rot.stands() && rot.since <= began);

@@ -7,9 +7,9 @@ mod run;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use engine::identity::Identity;
+use engine::identity::{Identity, Role};
 use engine::state::{Mode, Policy, State};
-use engine::{Event, GroupId, Position, RequestId, Seq, VolumeId};
+use engine::{Event, GroupId, Position, RequestId, Seq, VolumeId, VolumeSet};
 
 use crate::oracle::{Oracle, OracleFailure};
 use crate::stamps::{SECTOR, SectorFill, sector_bytes};
@@ -115,6 +115,10 @@ struct GroupWrites {
     next_write: u64,
     /// The other side holds writes of its own past the point where the present primary was promoted.
     tail: bool,
+    /// Volumes that the present primary has set aside.
+    aside: VolumeSet,
+    /// What a node said of the image that it is promoted with: these volumes are no part of it.
+    promoted_without: BTreeMap<usize, VolumeSet>,
 }
 
 #[derive(Debug, Default)]
@@ -146,6 +150,8 @@ impl WriteOracle {
                     sectors,
                     next_write: 1,
                     tail: false,
+                    aside: VolumeSet::default(),
+                    promoted_without: BTreeMap::new(),
                 };
                 (*id, writes)
             })
@@ -299,6 +305,14 @@ impl WriteOracle {
                 }
             }
             Event::QueuedAlone { .. } => self.queued_alone(node, group),
+            Event::SetAside { volume } => _ = self.aside_of(node, group).map(|aside| aside.insert(*volume)),
+            Event::Rejoins { volume } => _ = self.aside_of(node, group).map(|aside| aside.remove(*volume)),
+            Event::PromotesWithout { volumes } => {
+                self.group(group).promoted_without.insert(node, *volumes);
+            }
+            Event::Ready { role: Role::Secondary, .. } => {
+                self.group(group).promoted_without.remove(&node);
+            }
             Event::Admitted { id, first, last, part_bytes } => return self.admitted(*id, *first, *last, *part_bytes),
             Event::WritesAlone { generation } => {
                 let g = self.group(group);
@@ -322,16 +336,20 @@ impl WriteOracle {
         let Some((_, key)) = g.current else {
             return Err(OracleFailure::new(Oracle::Order, "a write was admitted without a primary"));
         };
-        let promised = g.state == State::Replicating && matches!(g.mode, Mode::Sync | Mode::Nearsync);
-        p.promised_since = promised.then_some(g.happened);
-        p.awaited = g.awaits(key);
-        p.admitted = Some((first, last));
         let ClientRequest::Write { volume, offset, length, fill, .. } = p.asked else {
             return Err(OracleFailure::new(Oracle::Order, "a flush was given a number"));
         };
-        let streamed = !matches!(g.state, State::Logging | State::Failed(_));
+        // Of a volume that is set aside nothing is promised, and nothing travels.
+        let is_aside = g.aside.contains(volume);
+        let promised = g.state == State::Replicating && matches!(g.mode, Mode::Sync | Mode::Nearsync) && !is_aside;
+        p.promised_since = promised.then_some(g.happened);
+        p.awaited = g.awaits(key).filter(|_| !is_aside);
+        p.admitted = Some((first, last));
+        let streamed = !matches!(g.state, State::Logging | State::Failed(_)) && !is_aside;
+        // Such a write has no number of its own: it comes behind the last one given.
+        let (first, last) = (first.min(last), last);
         let write = LoggedWrite { id, first, last, part_bytes, volume, offset, length, fill, streamed };
-        g.runs.get_mut(&key).expect("the current run").admits(write, p.issued_after_acked)?;
+        g.runs.get_mut(&key).expect("the current run").admits(write, p.issued_after_acked, is_aside)?;
         for sector in offset / SECTOR as u64..(offset + length) / SECTOR as u64 {
             g.sectors[usize::from(volume.0)][sector as usize].versions.push((fill, id.0, false));
         }
@@ -417,8 +435,32 @@ impl WriteOracle {
         Ok(())
     }
 
-    /// A secondary says it holds exactly the prefix up to `at`: is it so (P2), and is all there that sync promised (P1)?
-    pub fn check_prefix(&mut self, group: GroupId, at: Position, images: &[&[u8]]) -> Result<(), OracleFailure> {
+    /// Of the primary that counts.
+    fn aside_of(&mut self, node: usize, group: GroupId) -> Option<&mut VolumeSet> {
+        let g = self.group(group);
+        g.current.is_some_and(|(primary, _)| primary == node).then_some(&mut g.aside)
+    }
+
+    /// Its exports open, and it says of these volumes that they are set aside.
+    pub fn opens_with(&mut self, group: GroupId, aside: VolumeSet) {
+        self.group(group).aside = aside;
+    }
+
+    /// Volumes that are no part of the image that a node said to be promoted with.
+    pub fn promoted_without(&self, group: GroupId, node: usize) -> VolumeSet {
+        let g = self.groups.get(&group);
+        g.and_then(|g| g.promoted_without.get(&node)).copied().unwrap_or_default()
+    }
+
+    /// A secondary says it holds exactly the prefix up to `at`, of all volumes but these: is it so (P2), and is all there that sync
+    /// promised (P1)?
+    pub fn check_prefix(
+        &mut self,
+        group: GroupId,
+        at: Position,
+        images: &[&[u8]],
+        without: &VolumeSet,
+    ) -> Result<(), OracleFailure> {
         self.prefix_checks += 1;
         let g = self.group(group);
         let key = (g.history(at.generation.tag), at.incarnation.0);
@@ -429,7 +471,7 @@ impl WriteOracle {
             ));
         }
         g.promises_kept(key, at)?;
-        g.runs.get_mut(&key).expect("looked up").check_prefix(at, images)
+        g.runs.get_mut(&key).expect("looked up").check_prefix(at, images, without)
     }
 
     /// A promotion that nobody had to force: everything acknowledged before it is there (rule 15).

@@ -88,6 +88,7 @@ impl HostilePeer {
                 left_out_bytes: 0,
                 snapshot: 0,
                 attempt: 0,
+                aside: VolumeSet::default(),
             },
             next: 1,
         }
@@ -327,7 +328,11 @@ impl HostilePeer {
             left_out_bytes: self.bent(rng, 0),
             snapshot: if rng.percent(40) { self.bent(rng, 2) } else { 0 },
             attempt: self.bent(rng, 1),
+            aside: VolumeSet::default(),
         };
+        if self.flag(rng) {
+            self.begun.aside.insert(VolumeId(*rng.pick(&[0, 1, 255])));
+        }
         self.begun.encode()
     }
 
@@ -349,8 +354,13 @@ impl HostilePeer {
             FrameKind::Probe => vec![7; 32],
             _ => Vec::new(),
         };
+        let sets_aside = header.kind == FrameKind::Void && rng.percent(30);
         let header = FrameHeader {
-            flags: if rng.percent(50) { flags::WANT_RECEIVED } else { rng.draw() as u16 & 7 },
+            flags: match rng.percent(50) {
+                _ if sets_aside => flags::SETS_ASIDE,
+                true => flags::WANT_RECEIVED,
+                false => rng.draw() as u16 & 7,
+            },
             volume: VolumeId(if self.flag(rng) { rng.draw() as u16 } else { 0 }),
             origin: NodeId(1),
             incarnation: identity.incarnation,

@@ -55,6 +55,8 @@ fault_kinds! {
     Switchover,
     Failover,
     OperatorLogging,
+    /// A volume is set aside for a bulk load, or one rejoins.
+    BulkLoad,
     FullSync,
     /// Any command, to any node, at any moment.
     Whim,

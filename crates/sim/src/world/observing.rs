@@ -251,7 +251,11 @@ pub(super) fn promotes_what_was_handed_over(world: &mut World, node: usize, grou
 fn sees_verify(world: &mut World, node: usize, group: GroupId, event: &Event) -> Result<(), OracleFailure> {
     let World { cluster, checkers, timeline, .. } = world;
     match *event {
-        Event::VerifyBegan { .. } => checkers.verify.began(group, node, timeline.now()),
+        Event::VerifyBegan { .. } => {
+            let aside = cluster.glance(node, group).map(|glance| glance.aside).unwrap_or_default();
+            checkers.verify.began(group, node, timeline.now(), aside);
+        }
+        Event::SetAside { volume } => checkers.verify.leaves_out(group, node, volume),
         // An old copy may stand there that nobody can tell from the newest (docs/book/reliability.md).
         Event::VerifyDiffers { .. } if checkers.facts.has(KnownFact::Spoiled(group, cluster.other(group, node))) => {}
         Event::VerifyDiffers { volume, offset, length, unreadable: false } => {
@@ -298,6 +302,7 @@ fn fork_kept(world: &mut World, node: usize, group: GroupId) -> Result<(), Oracl
     let Some(glance) = world.glance(node, group) else { return Ok(()) };
     let (images, durable) = (world.cluster[node].views(group), world.cluster[node].durable_volumes(group));
     world.checkers.writes.is_chosen(node, group, (&images, &durable), &glance.identity)?;
+    world.checkers.writes.opens_with(group, glance.aside);
     world.checkers.writes.tail_given_up(group);
     world.checkers.writes.set_settings(group, &world.cluster.ledger.settings(group));
     Ok(())

@@ -14,7 +14,8 @@ impl Outbox {
     pub fn has_room(&self, common: &mut GroupCommon, cx: &Cx, slot: u32) -> bool {
         let Some(stream) = self.stream() else { return true };
         let lone = stream.queue().is_empty() && self.reserved.items() == 0;
-        if lone || injected(Fault::QueueLimitIgnored) {
+        let needs_none = self.passes_by(common, common.slots.write_ref(slot).range().0);
+        if lone || needs_none || injected(Fault::QueueLimitIgnored) {
             return true;
         }
         let (bytes, items) = common.slots.write(slot).cost_bytes(cx.peer.part_bytes);

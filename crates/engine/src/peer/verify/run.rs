@@ -53,6 +53,8 @@ pub(super) struct VerifyRun {
     reading: BTreeMap<u32, Looked>,
     /// Handed to the stream, and not answered.
     probes: BTreeMap<Seq, Looked>,
+    /// A volume was set aside meanwhile, and not compared.
+    pub leaves_volume: bool,
     /// Since then nothing is left to do but what waits for a repair.
     lacks_since: Option<Mono>,
     /// Nothing is read before this.
@@ -83,6 +85,7 @@ impl VerifyRun {
             again: VecDeque::new(),
             reading: BTreeMap::new(),
             probes: BTreeMap::new(),
+            leaves_volume: false,
             lacks_since: None,
             reads_at: now,
             totals: VerifyTotals::default(),
@@ -162,6 +165,11 @@ impl VerifyRun {
             if self.is_gone(volumes, &looked.range) {
                 continue;
             }
+            if volumes[usize::from(looked.range.volume.0)].copy.is_aside() {
+                self.leaves_volume = true;
+                self.leaves_out(looked);
+                continue;
+            }
             if !lacks(volumes, &looked.range) {
                 return NextLook::Read(looked);
             }
@@ -185,6 +193,12 @@ impl VerifyRun {
     fn walk(&mut self, volumes: &Volumes) -> Option<SyncRange> {
         while let Some(volume) = volumes.get(self.volume) {
             let (offset, size) = (self.offset, volume.size_bytes());
+            if offset < size && volume.copy.is_aside() {
+                self.leaves_volume = true;
+                self.walked_bytes += size - offset;
+                self.offset = size;
+                continue;
+            }
             if offset >= size {
                 (self.volume, self.offset) = (self.volume + 1, 0);
                 continue;

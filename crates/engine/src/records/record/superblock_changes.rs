@@ -9,7 +9,7 @@ use core::ops::Deref;
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::formats::superblock::{JournalHead, RollbackPoint, Superblock};
 use crate::formats::wire::{GroupHello, SyncBegin};
-use crate::ids::{CommandId, Generation, Incarnation, Position, Seq, VolumeId};
+use crate::ids::{CommandId, Generation, Incarnation, Position, Seq, VolumeId, VolumeSet};
 use crate::injected_fault::{Fault, injected};
 use crate::records::record::{AfterSuper, SuperWriter};
 use crate::state::{CopyDoubts, Mode};
@@ -28,6 +28,26 @@ impl Deref for SuperWriter {
 pub(crate) fn keep_over(sb: &mut SuperWriter, peer: &Identity) {
     sb.current.kept_over = peer.stand();
     sb.sync_ordered();
+}
+
+/// The volume is set aside, or is part of the order again; false: it was so.
+pub(crate) fn set_aside(sb: &mut SuperWriter, id: VolumeId, is_aside: bool) -> bool {
+    let aside = &mut sb.current.aside;
+    if is_aside { aside.insert(id) } else { aside.remove(id) }
+}
+
+/// Every volume is part of the order again.
+pub(crate) fn all_rejoin(sb: &mut SuperWriter) {
+    sb.current.aside = VolumeSet::default();
+}
+
+/// From this position on the primary sends nothing of the volume. The image before a sync that goes on is not touched by that.
+pub(crate) fn set_aside_by_primary(sb: &mut SuperWriter, id: VolumeId) {
+    let sb = &mut sb.current;
+    sb.sync_aside.insert(id);
+    if !sb.identity.inconsistent {
+        sb.aside.insert(id);
+    }
 }
 
 impl SuperWriter {
@@ -55,6 +75,8 @@ impl SuperWriter {
         (sb.identity.role, sb.identity.position) = (Role::Secondary, position);
         (sb.identity.handed_over, sb.identity.inconsistent) = (handed_over, false);
         (sb.primary_mode, sb.confirmed, sb.applied_wall) = (Some(mode), Confirmed::default(), wall);
+        // All of it stands here, whatever the peer has.
+        (sb.aside, sb.sync_aside) = (VolumeSet::default(), VolumeSet::default());
     }
 
     /// A secondary becomes a primary, in a generation above its own and its peer's. `both_hold`: the peer holds the same image.
@@ -72,6 +94,8 @@ impl SuperWriter {
         identity.handed_over = false;
         identity.continued = continued;
         (sb.given_up, sb.alone, sb.compare, sb.held_in_logging, sb.kept_over) = (Seq::NONE, true, false, false, 0);
+        // What stands in each volume here counts from now on.
+        (sb.aside, sb.sync_aside) = (VolumeSet::default(), VolumeSet::default());
     }
 
     /// What speaks against the copy is this from here on; whether it was something else.
@@ -211,6 +235,10 @@ impl SuperWriter {
         identity.continued = false;
         (self.current.given_up, self.current.changed_outside) = (Seq::NONE, false);
         self.current.went_back_to = Position::default();
+        self.current.sync_aside = begin.aside;
+        if !self.current.identity.inconsistent {
+            self.current.aside = begin.aside;
+        }
         if begin.nothing_dirty {
             self.current.confirmed_before = Confirmed::default();
         }
@@ -230,6 +258,7 @@ impl SuperWriter {
     /// A sync has ended: this is an image again, and nothing of it needs verification.
     pub fn made_whole(&mut self, volumes: usize) {
         self.current.identity.inconsistent = false;
+        self.current.aside = self.current.sync_aside;
         self.current.confirmed_before = Confirmed::default();
         self.clear_unverified_run(volumes);
     }

@@ -8,6 +8,7 @@ use crate::formats::undo::BLOCK_BYTES;
 use crate::formats::wire::{FrameHeader, FrameKind, flags};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
+use crate::records::record::set_aside_by_primary;
 use crate::secondary::record_pipeline::RecordContent;
 use crate::secondary::replica::OrderedReplica;
 use crate::shared::coverage::CoveragePoint;
@@ -161,6 +162,11 @@ impl OrderedReplica {
         while let Some(record) = self.way.collect() {
             self.progress.write(record.seq, record.wall);
             any = true;
+            if record.sets_aside {
+                cx.coverage.hit(CoveragePoint::CopySetAside);
+                // Goes on record with all that is applied.
+                set_aside_by_primary(&mut common.sb, record.volume);
+            }
             self.cycle.collect(&record);
             if cx.trace && self.progress.snapshot().is_none() {
                 cx.event(common.id(), Event::AppliedWrite { seq: record.seq });

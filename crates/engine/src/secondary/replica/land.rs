@@ -36,8 +36,13 @@ impl OrderedReplica {
             return common.protocol_error(cx, &format!("number {} without its payload", header.seq.0));
         };
         let payload_bytes = if matches!(content, RecordContent::Data(_)) { u64::from(header.payload_bytes) } else { 0 };
+        let sets_aside = header.kind == FrameKind::Void && header.flags & flags::SETS_ASIDE != 0;
+        if sets_aside && usize::from(header.volume.0) >= common.volumes.len() {
+            return common.protocol_error(cx, &format!("number {} for a range outside its volume", header.seq.0));
+        }
         // What says nothing of a range may still name one.
         let (volume, offset, length) = match content {
+            RecordContent::Void if sets_aside => (header.volume, 0, 0),
             RecordContent::Void | RecordContent::SyncEnd => (VolumeId(0), 0, 0),
             _ => (header.volume, header.offset, header.length),
         };
@@ -51,6 +56,7 @@ impl OrderedReplica {
             content,
             cost: cost(payload_bytes),
             resync: header.flags & flags::RESYNC != 0,
+            sets_aside,
         };
         if !self.way.receive(record) {
             return common.protocol_error(cx, "more than the window allows");
@@ -127,6 +133,7 @@ impl OrderedReplica {
                 },
                 no_hole: matches!(record.content, RecordContent::Zero { no_hole: true }),
                 resync: record.resync,
+                sets_aside: record.sets_aside,
                 volume: record.volume,
                 offset: record.offset,
                 length: record.length,

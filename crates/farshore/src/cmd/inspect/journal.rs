@@ -294,6 +294,7 @@ mod tests {
             kind: RecordKind::Data,
             no_hole: false,
             resync: false,
+            sets_aside: false,
             volume: VolumeId(0),
             offset: 0,
             length: 4096,

@@ -76,6 +76,7 @@ fn facts(found: &Superblock) -> Value {
         "rollback_point": point_facts(&found.rollback_point),
         "peer_confirmed": position_facts(found.confirmed.position),
         "peer_image": position_facts(found.confirmed.image),
+        "set_aside": found.aside.iter().map(|volume| volume.0).collect::<Vec<_>>(),
         "flushed": found.flushed.iter().map(|seq| seq.0).collect::<Vec<_>>(),
     })
 }
@@ -137,6 +138,10 @@ fn describe(report: &mut InspectReport, found: &Superblock) {
         let (run, [last, before]) = (found.unverified_run.0, found.unverified_generations);
         let text = format!("run {run} of this primary: the peer may have writes of it that are lost here");
         report.line("unverified run", format!("{text} (generation {last}, or {before} before it)"));
+    }
+    if !found.aside.is_empty() {
+        let volumes: Vec<String> = found.aside.iter().map(|volume| (volume.0 + 1).to_string()).collect();
+        report.line("set aside", format!("volume {} (in the order of names)", volumes.join(", ")));
     }
     if !found.flushed.is_empty() {
         let points: Vec<String> = found.flushed.iter().map(|seq| seq.0.to_string()).collect();

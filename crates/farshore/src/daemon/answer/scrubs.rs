@@ -71,7 +71,8 @@ impl Desk {
 /// When it came to its end, if it was a whole one. What this node could not read counts as compared: it would not be read an hour later either,
 /// and the verify has said so.
 fn ended_unix_ms(verified: &VerifiedStatus) -> Option<u64> {
-    let is_whole = verified.order.is_full() && verified.given_up.is_none() && verified.ended.0 > 0;
+    let is_whole =
+        verified.order.is_full() && !verified.leaves_volume && verified.given_up.is_none() && verified.ended.0 > 0;
     is_whole.then_some(verified.ended.0 / 1_000_000)
 }
 

@@ -28,6 +28,13 @@ static LOOKS: Semaphore = Semaphore::const_new(4);
 /// What the audit system says of who never logged in.
 const NEVER_LOGGED_IN: u32 = u32::MAX;
 
+/// Names one volume of a group.
+const VOLUME: &str = "--volume ";
+
+fn volume_words(volume: Option<&str>) -> String {
+    volume.map(|volume| format!("{VOLUME}{volume}")).unwrap_or_default()
+}
+
 /// A request that changes something, in the words of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::daemon) struct CommandText {
@@ -46,7 +53,10 @@ impl CommandText {
             all.iter().filter(|(is_set, _)| *is_set).map(|(_, word)| *word).collect::<Vec<_>>().join(" ")
         };
         let (command, group, arguments) = match request {
-            ApiRequest::Logging { group } => ("logging", Some(group), String::new()),
+            ApiRequest::Logging { group, volume } => ("logging", Some(group), volume_words(volume.as_deref())),
+            ApiRequest::Sync { group, full: false, volume: Some(volume), .. } => {
+                ("sync", Some(group), volume_words(Some(volume)))
+            }
             ApiRequest::Sync { group, full, .. } => ("sync", Some(group), flag(*full, "--full")),
             ApiRequest::Set { group, settings } => ("set", Some(group), words(settings)),
             ApiRequest::SetLink { settings } => ("link set", None, words(settings)),
@@ -93,6 +103,11 @@ impl CommandText {
 
     pub fn verb(&self) -> &'static str {
         self.command
+    }
+
+    /// It is about one volume, and the others of the group go on.
+    pub fn is_of_volume(&self) -> bool {
+        self.arguments.starts_with(VOLUME)
     }
 
     pub fn group(&self) -> Option<&str> {
@@ -339,9 +354,13 @@ mod tests {
         let repeated = CommandEnd::of(&Reply::unchanged("db: already primary; nothing to do"));
         let repeated = text.event(&alice(), None, repeated, Duration::ZERO);
         assert_eq!(repeated.numbered(1, "alpha").fields["result"].as_str(), Some("unchanged"));
-        let sync =
-            CommandText::of(&ApiRequest::Sync { group: "g\u{1}".repeat(70_000), full: false, answers_nothing: false })
-                .expect("it changes something");
+        let sync = CommandText::of(&ApiRequest::Sync {
+            group: "g\u{1}".repeat(70_000),
+            full: false,
+            answers_nothing: false,
+            volume: None,
+        })
+        .expect("it changes something");
         let not_reached = CommandEnd::new("not-reached", "no way");
         let carried = sync.event(&alice(), Some("beta"), not_reached, Duration::ZERO).numbered(1, "alpha");
         assert_eq!(carried.text, "'sync' on node beta by root (logged in as alice): not-reached: no way");

@@ -41,7 +41,7 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::ConfigPlan
         | ApiRequest::Events { .. }
         | ApiRequest::LinkHistory { .. } => Carried::Look,
-        ApiRequest::Logging { group }
+        ApiRequest::Logging { group, .. }
         | ApiRequest::Sync { group, .. }
         | ApiRequest::Set { group, .. }
         | ApiRequest::Demote { group, .. }
@@ -298,7 +298,13 @@ mod tests {
             let (status, clients) =
                 (ApiRequest::Status { group: group(name) }, ApiRequest::Clients { group: group(name) });
             let preview = ApiRequest::ConnectPreview { group: name.to_owned() };
-            [status, clients, preview, events(group(name)), ApiRequest::Logging { group: name.to_owned() }]
+            [
+                status,
+                clients,
+                preview,
+                events(group(name)),
+                ApiRequest::Logging { group: name.to_owned(), volume: None },
+            ]
         };
         let shares = |group: &str| group == "db";
         assert!(requests("web").iter().all(|request| unshared(request, shares) == Some("web")));

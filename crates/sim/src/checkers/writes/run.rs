@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use engine::{Position, RequestId, Seq, VolumeId};
+use engine::{Position, RequestId, Seq, VolumeId, VolumeSet};
 
 use crate::oracle::{Oracle, OracleFailure};
 use crate::stamps::{SECTOR, SectorFill, sector_bytes};
@@ -102,7 +102,11 @@ impl PrimaryRun {
     }
 
     /// A write has its numbers; up to `acked` all was acknowledged when it was issued.
-    pub fn admits(&mut self, write: LoggedWrite, acked: Seq) -> Result<(), OracleFailure> {
+    pub fn admits(&mut self, write: LoggedWrite, acked: Seq, is_aside: bool) -> Result<(), OracleFailure> {
+        if is_aside && write.first == self.last {
+            self.log.push(write);
+            return Ok(());
+        }
         let first = write.first;
         if first <= self.last {
             return Err(OracleFailure::new(Oracle::Order, format!("number {} was given twice in one run", first.0)));
@@ -155,10 +159,10 @@ impl PrimaryRun {
         }
     }
 
-    /// A secondary's images are those after exactly the numbers up to `at`.
-    pub fn check_prefix(&mut self, at: Position, images: &[&[u8]]) -> Result<(), OracleFailure> {
+    /// A secondary's images, but for these volumes, are those after exactly the numbers up to `at`.
+    pub fn check_prefix(&mut self, at: Position, images: &[&[u8]], without: &VolumeSet) -> Result<(), OracleFailure> {
         let replayed = self.replayed_to(at.seq);
-        let checked = self.compare_all(images, &replayed.images, at);
+        let checked = self.compare_all(images, &replayed.images, at, without);
         self.replayed = Some(replayed).filter(|replayed| replayed.is_whole);
         checked
     }
@@ -202,9 +206,16 @@ impl PrimaryRun {
         self.wild.get(&(volume, sector)).is_some_and(|wild| wild.until.is_none_or(|until| at < until))
     }
 
-    fn compare_all(&self, images: &[&[u8]], expected: &[Vec<u8>], at: Position) -> Result<(), OracleFailure> {
-        for (volume, (image, expected)) in images.iter().zip(expected).enumerate() {
-            self.compare(VolumeId(volume as u16), image, expected, at)?;
+    fn compare_all(
+        &self,
+        images: &[&[u8]],
+        expected: &[Vec<u8>],
+        at: Position,
+        without: &VolumeSet,
+    ) -> Result<(), OracleFailure> {
+        let volumes = (0..).map(VolumeId).zip(images.iter().zip(expected));
+        for (volume, (image, expected)) in volumes.filter(|(volume, _)| !without.contains(*volume)) {
+            self.compare(volume, image, expected, at)?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use engine::limits::{KIB, MIB};
 use engine::state::Mode;
-use engine::{Command, StartAlone};
+use engine::{Command, StartAlone, VolumeId};
 
 use super::openings::{choices, draws_devices, fails_demotions, opening, resets_after_defects};
 use super::{BLOCK, Blocks, DiskDefect, GroupMember, SparseScenario, SparseStep};
@@ -165,6 +165,7 @@ enum StepKind {
     Switchover,
     Sync,
     Logging,
+    Aside,
     Mode,
     Settings,
     Limits,
@@ -194,6 +195,7 @@ const KINDS: &[(StepKind, u64, u64)] = &[
     (StepKind::Switchover, 6, 40),
     (StepKind::Sync, 4, 40),
     (StepKind::Logging, 3, 25),
+    (StepKind::Aside, 5, 30),
     (StepKind::Mode, 3, 25),
     (StepKind::Settings, 4, 30),
     (StepKind::Limits, 3, 25),
@@ -568,6 +570,14 @@ impl Draw<'_> {
                 SparseStep::Order { whom: self.whom(85), command: Command::Sync { full } }
             }
             StepKind::Logging => SparseStep::Order { whom: GroupMember::Primary, command: Command::Logging },
+            StepKind::Aside => {
+                let volume = VolumeId(self.rng.below(u64::from(self.volumes)) as u16);
+                let command = match self.rng.percent(65) {
+                    true => Command::SetAside { volume },
+                    false => Command::Rejoin { volume },
+                };
+                SparseStep::Order { whom: self.whom(90), command }
+            }
             StepKind::Mode => SparseStep::Mode(*self.rng.pick(&Mode::ALL)),
             StepKind::Settings => match self.rng.below(4) {
                 0 => SparseStep::Policy(SimOptions::policy(self.rng)),
