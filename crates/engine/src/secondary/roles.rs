@@ -26,23 +26,9 @@ impl Secondary {
         let position = self.promotable(common).map_or(Position::default(), |(position, _)| position);
         let hello = match peer.said() {
             Some(hello) if cx.peer.link.is_some() => hello,
-            _ if cx.peer.link.is_some() => {
-                let silent =
-                    "the peer is connected, but its half of the group has not said who it is (see 'status' there)";
-                let why = format!(
-                    "{}; it may be primary, and what it acknowledged alone cannot be known: --force promotes this node at sequence {at}, and \
-                     gives up whatever the peer wrote after it",
-                    peer.unfit().unwrap_or(silent)
-                );
-                let code = if peer.unfit().is_some() { RefusalCode::PeerUnfit } else { RefusalCode::PeerSilent };
-                return refusal(code, why);
-            }
             _ => {
-                let why = format!(
-                    "the peer is not connected and may be primary: what it acknowledged alone cannot be known; \
-                     --force promotes this node at sequence {at}, and gives up whatever the peer wrote after it"
-                );
-                return refusal(RefusalCode::PeerAway, why);
+                let (code, why) = peer_says_nothing(cx, peer, at);
+                return refusal(code, why);
             }
         };
         if hello.identity.role == Role::Primary && hello.failed {
@@ -96,6 +82,25 @@ impl Secondary {
         let never_left = common.sb.takes_demotion_back() && peer.stands_at(self.replica.progress().position());
         !never_left && peer.hello().is_none_or(|hello| !handed_over(&hello.identity))
     }
+}
+
+/// Why nothing is known of a peer that has not said where it stands.
+fn peer_says_nothing(cx: &Cx, peer: &Greeting, at: u64) -> (RefusalCode, String) {
+    if cx.peer.link.is_none() {
+        let why = format!(
+            "the peer is not connected and may be primary: what it acknowledged alone cannot be known; \
+             --force promotes this node at sequence {at}, and gives up whatever the peer wrote after it"
+        );
+        return (RefusalCode::PeerAway, why);
+    }
+    let silent = "the peer is connected, but its half of the group has not said who it is (see 'status' there)";
+    let unfit = peer.unfit();
+    let why = format!(
+        "{}; it may be primary, and what it acknowledged alone cannot be known: --force promotes this node at sequence {at}, and gives up \
+         whatever the peer wrote after it",
+        unfit.unwrap_or(silent)
+    );
+    (if unfit.is_some() { RefusalCode::PeerUnfit } else { RefusalCode::PeerSilent }, why)
 }
 
 /// The copy, at this number, is one without a volume that its primary set aside: what a promotion would give.
