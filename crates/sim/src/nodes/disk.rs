@@ -225,14 +225,14 @@ impl SimDisk {
         self.volatile.retain(|w| !w.is_closed());
     }
 
-    /// The write failed half-way: some sectors hold it, some do not.
-    pub fn fail_write(&mut self, write: u64, offset: u64, length: u64, rng: &mut Rng) {
+    /// The write failed half-way: some sectors hold it, some do not. `lands`: asked for each.
+    pub fn fail_write(&mut self, write: u64, offset: u64, length: u64, mut lands: impl FnMut() -> bool) {
         self.completions += 1;
         let Some(at) = self.find(write) else { return };
         let failed = &mut self.volatile[at];
         failed.completed = Some(self.completions);
         for sector in failed.first..failed.end() {
-            if failed.is_open(sector) && !rng.percent(50) {
+            if failed.is_open(sector) && !lands() {
                 failed.close(sector);
             }
         }
