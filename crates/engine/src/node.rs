@@ -225,7 +225,8 @@ impl Node {
             self.link_down(old, &reason);
         }
         let l = self.links.get_mut(&peer).expect("looked up above");
-        l.up(now, link, session, apart);
+        // A group that leaves meets nobody any more: the peer may not have it in its definitions.
+        l.up(now, link, session, apart.into_iter().chain(self.removing.iter().copied()).collect());
         self.timers.set(TimerKey::Link(peer, LinkTimer::Heartbeat), now);
         self.timers.set(TimerKey::Link(peer, LinkTimer::Silence), now.plus(self.config.link_timeout));
         for id in self.linked_with(peer) {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use engine::coverage::CoveragePoint;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
-use engine::{Command, CommandResult, RefusalCode};
+use engine::status::LinkStatus;
+use engine::{Command, CommandResult, GroupId, RefusalCode};
 use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, at_rest, node_failed, options, unflushed};
@@ -130,7 +131,7 @@ fn a_sync_survives_that_a_half_is_reloaded() {
 fn other_groups_go_on() {
     let mut world =
         ScenarioWorld::in_peace(SimOptions { pairs: vec![[0, 1]; 3], ..options(Mode::Async, Policy::Degrade) });
-    let other = engine::GroupId(GROUP.0 + 1);
+    let other = GroupId(GROUP.0 + 1);
     let primary = world.cluster.primary(other);
     reloads(&mut world, 0, GROUP);
     for at in 0..20 {
@@ -201,4 +202,31 @@ fn the_export_of_a_group_that_comes_again_waits_for_its_peer() {
     let status = world.cluster[0].status_of(GROUP).expect("it is here");
     assert!(status.meeting.is_some(), "the two have met: {}", status.peer.link_reason);
     world.until("they are in step", ScenarioWorld::in_step);
+}
+
+// proves: P1
+/// Each group that left ended the session, in which the next one still had to drain: a write that waited for the peer failed.
+#[test]
+fn groups_that_leave_at_once_drain_in_one_session() {
+    let mut world = ScenarioWorld::in_peace(SimOptions {
+        pairs: vec![[0, 1]; 3],
+        delay_ns: 50 * MILLISECOND,
+        ..options(Mode::Sync, Policy::Hold(Duration::from_secs(5)))
+    });
+    let here: Vec<_> = (0..3).map(|n| GroupId(GROUP.0 + n)).filter(|id| world.cluster.primary(*id) == 0).collect();
+    let [first, last] = [here[0], here[here.len() - 1]];
+    assert_ne!(first, last);
+    here.iter().for_each(|id| _ = world.command(0, *id, Command::Sync { full: true }));
+    world.until("all replicate", |world| {
+        here.iter().all(|id| world.glance(0, *id).is_some_and(|glance| glance.state == State::Replicating))
+    });
+    let id = world.write_to(last, 0, 0, 4 * KIB);
+    here.iter().for_each(|id| reloads(&mut world, 0, *id));
+    world.until("the first is gone", |world| world.glance(0, first).is_none());
+    let status = world.cluster[0].status_of(last).expect("its write is on its way");
+    assert_eq!(status.peer.link, LinkStatus::Connected);
+    assert!(world.answer(id).0, "the write has what it waits for");
+    world.until("all replicate again", |world| {
+        here.iter().all(|id| world.glance(0, *id).is_some_and(|glance| glance.state == State::Replicating))
+    });
 }

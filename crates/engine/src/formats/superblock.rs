@@ -168,6 +168,11 @@ impl Superblock {
         self.is_closed_until_chosen() && self.unverified_run == Incarnation(0)
     }
 
+    /// A primary's: a flush of its last run failed, and what its caches held may be lost (rule 12).
+    pub fn has_lost_caches(&self) -> bool {
+        self.identity.role == Role::Primary && !self.clean && self.boot == 0 && !self.is_unmet()
+    }
+
     fn head(&self) -> CellHead {
         let bit = |on: bool, bit: u16| if on { bit } else { 0 };
         CellHead {

@@ -220,10 +220,11 @@ pub(crate) fn reopened(group: &mut Group, cx: &mut Cx, opened: Result<Box<GroupC
 /// What is left of a group that leaves its node. `is_linked`: with its peer.
 pub(crate) fn leaves(group: &Group, is_linked: bool) -> LeftBehind {
     let served = group.primary.peer.greeting.served_last();
+    let link_comes = group.reset.as_ref().is_some_and(|reset| reset.link_comes);
     LeftBehind {
         lost: group.common.sb.lost_unrecorded() && !injected(Fault::ResetForgetsLoss),
         peer_served: served || group.reset.as_ref().is_some_and(|reset| reset.peer_serves),
-        was_linked: is_linked,
+        was_linked: is_linked || link_comes,
     }
 }
 

@@ -94,7 +94,11 @@ impl Node {
         }
         let is_linked = self.links.get(&peer).is_some_and(|link| link.session.is_some() && !link.is_apart(id));
         self.gone.insert(id, Some(reset::leaves(&group, is_linked)));
-        self.part_with(peer, GROUPS_CHANGED.into());
+        // Others that leave with it still drain in this session; the last of them ends it, or one that comes.
+        let others_drain = |other: &GroupId| self.groups.get(other).is_some_and(|group| group.peer() == peer);
+        if !self.removing.iter().any(others_drain) {
+            self.part_with(peer, GROUPS_CHANGED.into());
+        }
         let failed = group.common().has_failed();
         self.outputs.push_back(Output::Removed { group: id, failed });
     }

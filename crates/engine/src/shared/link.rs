@@ -179,8 +179,8 @@ impl PeerLink {
         }
     }
 
-    pub fn up(&mut self, now: Mono, link: LinkId, session: SessionId, apart: alloc::vec::Vec<GroupId>) {
-        self.apart = apart.into_iter().collect();
+    pub fn up(&mut self, now: Mono, link: LinkId, session: SessionId, apart: BTreeSet<GroupId>) {
+        self.apart = apart;
         self.session = Some((link, session));
         self.unsent_bytes = 0;
         (self.refused, self.echo_due, self.up_at) = (false, None, now);

@@ -119,8 +119,7 @@ impl Volumes {
 
     pub fn is_stored(&self, id: VolumeId, offset: u64, length: u64) -> bool {
         let (first, last) = region_span(offset, length);
-        let stored = &self[usize::from(id.0)].stored;
-        (first..=last).all(|region| stored.get(region))
+        self[usize::from(id.0)].stored.has_all(first, last)
     }
 
     /// A start has read what the group used; the devices may hold more.

@@ -14,7 +14,7 @@ const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 /// How the daemon's half of a group is.
 pub(super) struct SeenGroup {
     pub is_primary: bool,
-    /// Begins with each promotion of the node.
+    /// Begins with each promotion of the node, and where a flush failed.
     pub term: String,
 }
 
@@ -39,7 +39,7 @@ pub fn same_term(control: PathBuf, group: String, term: String) -> ContentCheck 
                 Ok(Some(seen)) if !seen.is_primary => ContentVerdict::Another(format!(
                     "this node became the secondary of {group}; attach it where the primary is"
                 )),
-                Ok(Some(seen)) if seen.term != term => ContentVerdict::Another(promoted_since(&group)),
+                Ok(Some(seen)) if seen.term != term => ContentVerdict::Another(other_term(&group)),
                 Ok(Some(_)) => ContentVerdict::Same,
                 _ => ContentVerdict::Unknown,
             }
@@ -47,9 +47,10 @@ pub fn same_term(control: PathBuf, group: String, term: String) -> ContentCheck 
     })
 }
 
-pub(super) fn promoted_since(group: &str) -> String {
+pub(super) fn other_term(group: &str) -> String {
     format!(
-        "this node was the secondary of {group} in between and became primary again, so the volume may have other content"
+        "this node was the secondary of {group} in between and became primary again, or a flush failed since the device was attached: the \
+         volume may have other content"
     )
 }
 

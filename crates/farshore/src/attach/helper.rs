@@ -22,7 +22,7 @@ use units::exact::duration_text;
 use units::size::show_exact;
 
 use super::beside::beside;
-use super::content::{SeenGroup, look, promoted_since, same_term};
+use super::content::{SeenGroup, look, other_term, same_term};
 use super::kernel_side::{KernelHangs, KernelSide, ServedSocket, bounded};
 use super::record::{AttachedDevice, AttachedState, DeviceKind, RecordFiles};
 use super::{AttachPlan, ended};
@@ -572,7 +572,7 @@ async fn orphan(plan: &AttachPlan, files: &RecordFiles, seen: &SeenGroup) -> any
         bail!("{why}");
     }
     if !matches!(device.state, AttachedState::Ended { .. }) && device.term != seen.term {
-        device.state = AttachedState::Ended { since_unix_ms: now_unix_ms(), why: promoted_since(&plan.group) };
+        device.state = AttachedState::Ended { since_unix_ms: now_unix_ms(), why: other_term(&plan.group) };
         files.write(&device)?;
     }
     match &device.state {

@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use engine::identity::{Identity, Role};
 use engine::limits;
-use engine::superblock::{self, Superblock};
+use engine::superblock::Superblock;
 use host::disk::File;
 use host::disk::device_id::{DeviceId, compare};
-use host::disk::meta::{make_directory, make_own_directory, read_blocks};
+use host::disk::meta::{make_directory, make_own_directory};
 use settings::{Config, ConfigProblem, ConfiguredGroup, ConfiguredVolume, NodeName, Silent};
 
 use super::device_record::{self as record, Accepted, GroupDevices};
@@ -270,8 +270,7 @@ impl<'a> GroupOnDisk<'a> {
     }
 
     fn recorded(&self) -> Option<Superblock> {
-        let blocks = read_blocks(&self.directory.join("superblock"), superblock::FILE_BYTES).ok()?;
-        superblock::read(&blocks, self.tag).ok()?.found
+        group_directory::recorded(&self.directory, self.tag)
     }
 
     fn recorded_identity(&self) -> Option<Identity> {

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use engine::superblock;
+use engine::superblock::{self, Superblock};
 use host::disk::meta::read_blocks;
 
 /// Under the state directory: what is recorded of each group.
@@ -15,6 +15,12 @@ pub(super) fn is_new(directory: &Path, tag: u64) -> bool {
         Ok(blocks) => matches!(superblock::read(&blocks, tag).map(|read| read.found), Ok(None)),
         Err(error) => error.kind() == ErrorKind::NotFound,
     }
+}
+
+/// What is on record in `directory`; `None`: nothing that can be read.
+pub(super) fn recorded(directory: &Path, tag: u64) -> Option<Superblock> {
+    let blocks = read_blocks(&directory.join("superblock"), superblock::FILE_BYTES).ok()?;
+    superblock::read(&blocks, tag).ok()?.found
 }
 
 #[cfg(test)]

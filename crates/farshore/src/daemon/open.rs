@@ -230,8 +230,13 @@ impl GroupOpening<'_> {
     ) -> anyhow::Result<(OpenGroup, GroupSeals)> {
         let directory = group_directory(self.state, group, &self.strays)?;
         let tag = self.config.group_tag(group);
+        let recorded = group_directory::recorded(&directory, tag);
         let sizes = files.iter().map(|file| file.size_bytes());
-        let stores = Some(state_files::open(&directory, group, tag, sizes, self.patience)?);
+        let stores = state_files::open(&directory, group, tag, sizes, self.patience)?;
+        if recorded.as_ref().is_some_and(|recorded| !recorded.clean) {
+            files.iter().for_each(|file| file.forget_cache());
+            stores.forget_caches();
+        }
         if let Some(found) = found {
             devices::keep(&directory, &found)?;
         }
@@ -239,7 +244,9 @@ impl GroupOpening<'_> {
         let named: Vec<_> = named.zip(files.iter().cloned()).collect();
         let seals = GroupSeals::load(group.name.as_str(), &directory, tag, named);
         let changed = seals.compare();
-        if changed.iter().any(|changed| *changed) {
+        // Whoever attached before counts on what a failed flush lost: a flush of his would answer for it (rule 12).
+        let has_lost = recorded.as_ref().is_some_and(engine::superblock::Superblock::has_lost_caches);
+        if has_lost || changed.iter().any(|changed| *changed) {
             // What was kept for the content of before must not reach this one.
             terms::renew(&directory).with_context(|| format!("{} cannot be written to", directory.display()))?;
         }
@@ -250,7 +257,15 @@ impl GroupOpening<'_> {
         };
         let volumes = files.into_iter().zip(changed).map(open).collect();
         let (is_ordered, begins_as) = (begins_as.is_some(), begins_as.unwrap_or_else(|| self.starts_as(group)));
-        let open = OpenGroup { id, config: group.clone(), begins_as, is_ordered, volumes, refused: None, stores };
+        let open = OpenGroup {
+            id,
+            config: group.clone(),
+            begins_as,
+            is_ordered,
+            volumes,
+            refused: None,
+            stores: Some(stores),
+        };
         Ok((open, seals))
     }
 

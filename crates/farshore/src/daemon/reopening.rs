@@ -49,7 +49,7 @@ pub(super) struct GroupReopener {
 struct KeptOpen {
     seals: Seals,
     taken: TakenDevices,
-    /// Groups that are being opened.
+    /// Groups that are being opened, until the data thread has them.
     opening: BTreeSet<String>,
 }
 
@@ -100,7 +100,8 @@ impl GroupReopener {
 }
 
 impl GroupReopener {
-    /// One more group, for the data thread; `None`: it is being opened already. Waits for disks.
+    /// One more group, for the data thread, which is to be told [`GroupReopener::is_there`] of; `None`: it is being opened already. Waits
+    /// for disks.
     pub fn opens(&self, config: &Config, group: &ConfiguredGroup, settings: Settings) -> Option<AddedGroup> {
         let name = group.name.as_str();
         let taken = {
@@ -117,7 +118,6 @@ impl GroupReopener {
         let mut kept = self.kept();
         seals.into_iter().for_each(|seals| kept.seals.add(seals));
         kept.taken.join(name, taken);
-        kept.opening.remove(name);
         drop(kept);
         self.looks_at_term(name);
         match refused {
@@ -128,6 +128,11 @@ impl GroupReopener {
             }
         }
         Some(added)
+    }
+
+    /// The data thread has the group.
+    pub fn is_there(&self, group: &str) {
+        self.kept().opening.remove(group);
     }
 
     /// The term of a group that is known.

@@ -1,5 +1,5 @@
-//! Which of its terms as primary a node is in. A term begins with each promotion, and with each other content that a start finds; it never
-//! comes back. So whoever keeps requests for an export that went away knows whether the export that is there now is the same one.
+//! Which of its terms as primary a node is in. A term begins with each promotion, with each other content that a start finds, and behind a
+//! flush that failed; it never comes back. So whoever keeps requests for an export that went away knows whether the export that is there now is the same one.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -29,7 +29,6 @@ impl Reopening {
         let (opener, done) = (self.opener.clone(), self.done.clone());
         let open = move || {
             let opened = opener.open(group, let_go);
-            opened.iter().for_each(OpenedGroup::forget_caches);
             // A data thread that has ended needs none.
             let _ = done.send((group, opened));
         };

@@ -72,15 +72,6 @@ pub struct OpenedGroup {
     pub config: GroupConfig,
 }
 
-impl OpenedGroup {
-    /// What the page cache holds of files whose writes or flushes failed may never have reached the disk, and reads as if it had: what is
-    /// read from here on comes from the disk.
-    pub(super) fn forget_caches(&self) {
-        let Stores { superblock, journal, bitmap, activity, undo, delta: _ } = &self.stores;
-        self.volumes.iter().chain([superblock, journal, bitmap, activity, undo]).for_each(|file| file.forget_cache());
-    }
-}
-
 /// A group's own files in the state directory, open and locked.
 pub struct Stores {
     pub superblock: Arc<File>,
@@ -90,6 +81,15 @@ pub struct Stores {
     pub undo: Arc<File>,
     /// Where a delta is made when there is to be one.
     pub delta: Arc<Path>,
+}
+
+impl Stores {
+    /// To be called for these and the volumes where a run did not end well: what the page cache holds of files whose writes or flushes
+    /// failed may never have reached the disk, and reads as if it had. What is read from here on comes from the disk.
+    pub fn forget_caches(&self) {
+        let Stores { superblock, journal, bitmap, activity, undo, delta: _ } = self;
+        [superblock, journal, bitmap, activity, undo].into_iter().for_each(|file| file.forget_cache());
+    }
 }
 
 /// By what nodes prove to each other who they are.

@@ -75,6 +75,16 @@ impl ConfigDesk<'_> {
             self.0.config.replace(wanted);
             return Ok(Reply::unchanged(format!("{} says what holds already; nothing to do", plan.file)));
         }
+        let opening = self.0.reopener.opening();
+        if let Some(name) =
+            plan.steps.iter().filter_map(|step| step.group.as_ref()).find(|name| opening.contains(*name))
+        {
+            let message = format!(
+                "nothing was changed: {name} is still being opened, as a disk is slow or a large journal is being made; type 'farshore config \
+                 apply' again once 'farshore status' shows it"
+            );
+            return Ok(Reply::failed(DeskRefusal::NotDoneYet, message));
+        }
         let mut held = Vec::new();
         for group in plan.steps.iter().filter(|step| leaves(step)).filter_map(|step| step.group.as_ref()) {
             match self.0.role_changes.begin(group, RoleChange::Reload, self.0.node.as_str()) {
@@ -202,35 +212,45 @@ impl ConfigDesk<'_> {
         let is_leaving = |step: &&ConfigStep| {
             leaves(step) || step.group.as_ref().is_some_and(|group| comes(step) && told_before.contains(group))
         };
-        let mut left = Vec::new();
-        for step in plan.steps.iter().filter(is_leaving) {
-            match self.group_leaves(step, close_clients).await? {
+        // All at once: they drain in one session, which ends with the last of them.
+        let leaving: Vec<_> = plan.steps.iter().filter(is_leaving).collect();
+        let told: Vec<_> = leaving.iter().map(|step| self.group_leaves(step, close_clients)).collect();
+        let (mut left, mut stays) = (Vec::new(), None);
+        for (step, task) in leaving.into_iter().zip(told) {
+            match task.await.expect("a question to the data thread does not panic")? {
                 Ok(()) => left.push(step),
-                Err(refusal) => return Ok(Err(self.take_back(plan, &left, refusal).await?)),
+                Err(refusal) => _ = stays.get_or_insert(refusal),
             }
         }
-        Ok(Ok(()))
+        Ok(match stays {
+            Some(refusal) => Err(self.take_back(plan, &left, refusal).await?),
+            None => Ok(()),
+        })
     }
 
-    /// The answer, if it stays.
-    async fn group_leaves(&self, step: &ConfigStep, close_clients: bool) -> Result<Result<(), Reply>, Gone> {
-        let Some(name) = step.group.clone() else { return Ok(Ok(())) };
+    /// It is told to leave. The answer, if it stays.
+    fn group_leaves(&self, step: &ConfigStep, close_clients: bool) -> JoinHandle<Result<Result<(), Reply>, Gone>> {
         let config = self.0.config();
-        let Some(id) = config.group(&name).map(|group| config.group_id(group)) else { return Ok(Ok(())) };
+        let group = step.group.as_deref().and_then(|name| config.group(name));
+        let known = group.map(|group| (group.name.clone(), config.group_id(group)));
         let clients = match (step.clients_held > 0, close_clients || comes(step) && !leaves(step)) {
             (true, _) => ClientsOfRemoved::Hold,
             (false, true) => ClientsOfRemoved::CutOff,
             (false, false) => ClientsOfRemoved::Refuse,
         };
-        Ok(match timeout(STOP_PATIENCE, self.0.control.remove(id, clients)).await {
-            Ok(removed) => removed?.map_err(|clients| attached::refusal(&name, &clients, "config apply")),
-            Err(_) => {
-                let message = format!(
-                    "{name}: the group does not come to rest within {STOP_PATIENCE:?}, as a disk owes it an answer or is slow ('farshore \
-                     status {name}', the log): its export is closed, and it leaves as soon as it can. Then type 'farshore config apply' again"
-                );
-                Err(Reply::failed(DeskRefusal::NotDoneYet, message))
-            }
+        let control = self.0.control.clone();
+        spawn_local(async move {
+            let Some((name, id)) = known else { return Ok(Ok(())) };
+            Ok(match timeout(STOP_PATIENCE, control.remove(id, clients)).await {
+                Ok(removed) => removed?.map_err(|clients| attached::refusal(name.as_str(), &clients, "config apply")),
+                Err(_) => {
+                    let message = format!(
+                        "{name}: the group does not come to rest within {STOP_PATIENCE:?}, as a disk owes it an answer or is slow ('farshore \
+                         status {name}', the log): its export is closed, and it leaves as soon as it can. Then type 'farshore config apply' again"
+                    );
+                    Err(Reply::failed(DeskRefusal::NotDoneYet, message))
+                }
+            })
         })
     }
 
@@ -303,10 +323,11 @@ impl ConfigDesk<'_> {
         let (control, reopener, id) = (self.0.control.clone(), self.0.reopener.clone(), config.group_id(group));
         let (group, config) = (group.clone(), config.clone());
         spawn_local(async move {
-            let term = reopener.term(group.name.as_str());
+            let (name, term) = (group.name.clone(), reopener.term(group.name.as_str()));
+            let opening = reopener.clone();
             let opened = beside(move || {
-                let added = reopener.opens(&config, &group, settings);
-                let is_same = reopener.term(group.name.as_str()) == term;
+                let added = opening.opens(&config, &group, settings);
+                let is_same = opening.term(group.name.as_str()) == term;
                 added.map(|added| (added, is_same))
             });
             // It is being opened already.
@@ -315,7 +336,9 @@ impl ConfigDesk<'_> {
                 // What clients had written and cached is of other content than what is found now.
                 control.part_with_held(id).await?;
             }
-            control.add(added).await
+            let added = control.add(added).await;
+            reopener.is_there(name.as_str());
+            added
         })
     }
 
