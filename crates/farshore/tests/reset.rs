@@ -3,6 +3,9 @@
 
 use std::fs;
 
+use engine::cell::BYTES;
+use engine::superblock::Superblock;
+
 use crate::common::{GROUP, Side};
 use crate::one_group_fails::{status_of, two_groups};
 
@@ -58,6 +61,32 @@ fn a_reset_that_finds_other_content_begins_another_term() {
     let recorded = fs::read_to_string(pair.path("near/state/groups/h/term")).expect("on record");
     assert_ne!(after["term"], before["term"]);
     assert_eq!(after["term"], recorded.trim(), "{after}");
+}
+
+// proves: P1, P4
+/// What a failed flush lost is on record, as is that it failed. An attached device went on in the run after it, and its next flush answered for
+/// writes that were gone.
+#[test]
+fn a_term_ends_where_a_flush_failed() {
+    let mut pair = two_groups();
+    let term = |pair: &crate::common::Pair| status_of(pair, Side::Near, "h")["term"].clone();
+    let before = term(&pair);
+    pair.kill(Side::Near);
+    pair.serve(Side::Near);
+    assert_eq!(term(&pair), before, "no process takes writes with it");
+    pair.kill(Side::Near);
+    let path = pair.path("near/state/groups/h/superblock");
+    let mut bytes = fs::read(&path).expect("read");
+    let copies: Vec<_> = bytes.chunks(BYTES).filter_map(|copy| Superblock::decode(copy).ok()).collect();
+    let found = copies.iter().max_by_key(|copy| copy.update).expect("one that is whole").clone();
+    let failed = Superblock { boot: 0, ..found.clone() }.encode();
+    for copy in bytes.chunks_mut(BYTES).filter(|copy| Superblock::decode(copy).as_ref() == Ok(&found)) {
+        copy.copy_from_slice(&failed[..BYTES]);
+    }
+    fs::write(&path, bytes).expect("written");
+    pair.serve(Side::Near);
+    assert_ne!(term(&pair), before);
+    pair.done(Side::Near, &["wait", "h", "--for", "replicating", "--timeout", "90s"]);
 }
 
 /// The verb can be repeated, for several groups and for all.
