@@ -11,6 +11,7 @@ use crate::formats::wire::{FrameHeader, FrameKind, GroupHello};
 use crate::group::handover::Handover;
 use crate::group::reset::GroupReset;
 use crate::ids::*;
+use crate::peer::forks::would_yield;
 use crate::peer::{Peer, verify};
 use crate::primary::Primary;
 use crate::secondary::Secondary;
@@ -173,6 +174,7 @@ impl Group {
 
     pub fn say_hello(&mut self, cx: &mut Cx, kind: FrameKind) {
         if let Some(link) = cx.peer.link {
+            self.primary.peer.said_to_yield = would_yield(&self.primary.peer, &self.common);
             let (kind, seq) = self.primary.peer.greeting.greets(kind);
             let header = FrameHeader { seq, ..FrameHeader::new(kind, cx.peer.session, self.common.id()) };
             cx.send(link, header, crate::SendPayload::Control(self.shown().hello().encode()));

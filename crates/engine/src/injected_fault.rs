@@ -226,6 +226,8 @@ faults! {
         "What the peer holds where the two sides of a fork differ counts as saved before it is.";
     DeltaOfOneSide, "delta-of-one-side", "P6",
         "A delta has only what its own node had dirty.";
+    PolicyKeepsEither, "policy-keeps-either", "P6",
+        "A fork in which both nodes were promoted is resolved by 'after_forced_failover', without anybody's word.";
     WakeForgotten, "wake-forgotten", "P5, P8",
         "Of all that may go on after an input only the first does.";
     VerifySkipsRange, "verify-skips-range", "P3",

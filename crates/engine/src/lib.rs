@@ -243,10 +243,13 @@ pub enum Command {
     Keep {
         over: u64,
         discard: bool,
+        /// Nobody typed it: `after_forced_failover` says so on both nodes.
+        by_policy: bool,
     },
     /// The same on the other side: this primary is demoted for the peer of the generation with this tag, which keeps its content.
     Yield {
         to: u64,
+        by_policy: bool,
     },
     /// Give the rollback point up: apply goes on without saving what it overwrites.
     DropRollbackPoint {

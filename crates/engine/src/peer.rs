@@ -26,6 +26,7 @@ use crate::Event;
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::Role;
+use crate::ids::Incarnation;
 use crate::peer::catch_up::CatchUp;
 use crate::peer::forks::ForkOrder;
 use crate::peer::orders::WantedSyncs;
@@ -69,6 +70,11 @@ pub(crate) struct Peer {
     pub yields_to: u64,
     /// An order here ended by the peer's own one. That ends by this one, and until the peer has said so this node yields to nobody.
     pub awaits_word: bool,
+    /// The run that began with the last promotion since this node was started. It is not on record: a start ends the run, and may be that of
+    /// an older copy.
+    pub promoted_run: Option<Incarnation>,
+    /// The peer was told that the policy would have this node yield.
+    pub said_to_yield: bool,
 }
 
 impl Peer {
@@ -97,7 +103,9 @@ impl Peer {
     }
 
     /// A promotion: the peer stands where this node stands.
-    pub fn begin_run(&mut self, cx: &Cx, wall: Wall) {
+    pub fn begin_run(&mut self, cx: &Cx, wall: Wall, run: Incarnation) {
+        self.promoted_run = Some(run);
+        self.outbox.begin_run();
         self.reached.begin_run(cx.now.mono, wall);
     }
 

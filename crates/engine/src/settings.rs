@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use crate::limits;
-use crate::state::{Degrade, Mode, Policy};
+use crate::state::{AfterForcedFailover, Degrade, Mode, Policy};
 
 /// The live-tunable half of a group's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct Settings {
     pub queue_bytes: u64,
     pub queue_items: u64,
     pub start_alone: StartAlone,
+    /// Counts where both nodes say the same.
+    pub after_forced_failover: AfterForcedFailover,
 }
 
 /// What a primary does that starts after a power loss and does not meet its peer, which may have confirmed writes that
@@ -49,6 +51,7 @@ impl Default for Settings {
             queue_bytes: limits::QUEUE_BYTES_DEFAULT,
             queue_items: limits::QUEUE_ITEMS_DEFAULT,
             start_alone: StartAlone::Wait(limits::START_ALONE_DEFAULT),
+            after_forced_failover: AfterForcedFailover::Ask,
         }
     }
 }

@@ -74,6 +74,35 @@ impl Degrade {
     }
 }
 
+/// What becomes of a fork in which one node was promoted with force and the other one only went on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterForcedFailover {
+    /// Nothing, before an operator says whose content counts.
+    Ask,
+    /// The node that was promoted is kept, as if its operator had said so.
+    KeepPromoted,
+}
+
+impl AfterForcedFailover {
+    pub const ALL: [AfterForcedFailover; 2] = [AfterForcedFailover::Ask, AfterForcedFailover::KeepPromoted];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            AfterForcedFailover::Ask => "ask",
+            AfterForcedFailover::KeepPromoted => "keep-promoted",
+        }
+    }
+
+    /// As frames name it.
+    pub(crate) fn number(self) -> u8 {
+        u8::from(self == AfterForcedFailover::KeepPromoted)
+    }
+
+    pub(crate) fn from_number(number: u8) -> Option<AfterForcedFailover> {
+        AfterForcedFailover::ALL.get(usize::from(number)).copied()
+    }
+}
+
 /// Why apply stands still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {

@@ -47,6 +47,8 @@ pub struct GroupStatus {
     pub meeting: Option<MeetingStatus>,
     /// A sync that was ordered and has not begun.
     pub sync_ordered: bool,
+    /// What the policy has this node do for a fork.
+    pub by_policy: Option<PolicyStep>,
     /// In `logging`, and a sync begins without another order once what stands in its way is gone.
     pub syncs_by_itself: bool,
     /// Regions are read to be sent in the stream, or are to be, as a local write failed.
@@ -69,6 +71,15 @@ pub struct GroupStatus {
     pub shipped_bytes: u64,
     /// Fetched back from the peer after a power loss.
     pub pulled_bytes: u64,
+}
+
+/// What `after_forced_failover` has this node do for a fork. Whoever runs the node orders it, as an operator would.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyStep {
+    /// [`crate::Command::Keep`]: this node was promoted, and the other one was not.
+    Keep { over: u64 },
+    /// [`crate::Command::Yield`]: the other one was, and keeps its content by now.
+    Yield { to: u64 },
 }
 
 /// How far a switchover has come on the node that hands over.

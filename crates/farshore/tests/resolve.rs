@@ -158,3 +158,48 @@ fn of_two_orders_from_two_desks_at_most_one_is_carried_out() {
     pair.stop_from(serving);
     pair.assert_equal(&VOLUMES);
 }
+
+/// Nobody types `resolve`. With a client attached to the old primary nothing happens; then its hook runs, and its blocks are saved.
+#[test]
+fn a_promoted_node_is_kept_by_policy_and_no_client_is_cut_off() {
+    let group = "after_forced_failover = \"keep-promoted\"\nhooks.after_demote = [\"/bin/true\"]\n";
+    let mut pair = Pair::new(&PairPlan { group, head: "[link]\ntimeout = \"1s\"\n", ..PairPlan::default() });
+    pair.lay_relay();
+    pair.first_sync();
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.relay().cut();
+    pair.qemu_io(Side::Near, "data", &["write -P 6 0 64k", "flush"]);
+    pair.until("both know that the link is lost", |pair| {
+        Side::BOTH.iter().all(|node| pair.status(*node)["peers"][0]["link"] != "connected")
+    });
+    pair.promote_by_force(Side::Far);
+    pair.qemu_io(Side::Far, "data", &["write -P 7 256k 64k", "flush"]);
+    // Until they have met, one of the two says that it asks.
+    pair.done(Side::Far, &["set", GROUP, "after_forced_failover=ask"]);
+    pair.relay().reset();
+    pair.relay().restore();
+    pair.until("the difference is told", |pair| {
+        pair.status(Side::Near)["warnings"].to_string().contains("counts where both nodes have the same")
+    });
+    let mut client = pair.start_qemu_io(Side::Near, "data", &["read 0 4k", "sleep 15000"]);
+    pair.until("the client is attached", |pair| {
+        pair.output_of(Side::Near, &["clients", GROUP]).1.lines().any(|line| line.contains("data"))
+    });
+    pair.done(Side::Far, &["set", GROUP, "after_forced_failover=default"]);
+    pair.until("it is refused", |pair| pair.log(Side::Near).contains("is not resolved by 'after_forced_failover'"));
+    assert!(Side::BOTH.iter().all(|node| is_primary(&pair, *node)) && !client.has_ended());
+    pair.until("the client has gone", |_| client.has_ended());
+    drop(client);
+    pair.until("it is resolved", |pair| {
+        !is_primary(pair, Side::Near) && pair.status(Side::Far)["state"] == "replicating"
+    });
+    assert!(is_primary(&pair, Side::Far));
+    assert!(extracted(&pair, Side::Near, "0")[..64 << 10].iter().all(|byte| *byte == 6));
+    let (_, said) = pair.output_of(Side::Near, &["events", GROUP, "--local"]);
+    assert!(said.contains("by after_forced_failover") && said.contains("role-hook"), "{said}");
+    pair.qemu_io(Side::Far, "data", &["read -P 5 0 256k", "read -P 7 256k 64k"]);
+    pair.wait_for_rest(Side::Far);
+    pair.stop_from(Side::Far);
+    pair.assert_equal(&VOLUMES);
+}

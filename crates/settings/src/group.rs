@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 pub use engine::StartAlone;
-pub use engine::state::{Degrade, Mode};
+pub use engine::state::{AfterForcedFailover, Degrade, Mode};
 
 use crate::forms::{ValueForm, count, duration, flag, node, one_of, or, rate, size, word};
 use crate::keys::{self, Takes, keyed};
@@ -54,6 +54,12 @@ impl PolicyChoice {
 /// A sentence with the two words there are.
 pub fn parse_degrade(text: &str) -> Result<Degrade, String> {
     one_of("way to degrade", text, &Degrade::ALL, Degrade::word)
+}
+
+/// # Errors
+/// A sentence with the two words there are.
+pub fn parse_after_forced_failover(text: &str) -> Result<AfterForcedFailover, String> {
+    one_of("way to end a fork", text, &AfterForcedFailover::ALL, AfterForcedFailover::word)
 }
 
 /// # Errors
@@ -127,6 +133,10 @@ keyed! {
         "start_alone" => start_alone: StartAlone = start_alone();
             "primary after a power loss, peer out of reach: wait for it, or \"serve\" at once",
             "a primary that starts after a power loss and does not meet its peer, which may have confirmed writes that are lost here: serve at once (and be asked about those writes later), or wait so long for the peer first. Of a primary that is new, nothing but `\"serve\"` opens an export before it has met its peer";
+        /// Counts where both nodes have it.
+        "after_forced_failover" => after_forced_failover: AfterForcedFailover = word(&AfterForcedFailover::ALL, AfterForcedFailover::word, AfterForcedFailover::Ask, parse_after_forced_failover);
+            "a fork after promote --force: ask an operator, or \"keep-promoted\"",
+            "both nodes wrote since one of them was promoted with `--force`: `\"ask\"` waits for [`resolve`](operate/old-primary-returns.md). `\"keep-promoted\"`, if both nodes have it, keeps the node that was promoted, as `resolve --keep` would: what the other one wrote is saved as a delta first. It asks all the same if either node was started again since, as that may be an older copy; if both were promoted; if one was demoted, is held in `logging`, or the promoted one has `autosync = false`; if clients are attached to the other node; or if there is no room for the delta";
         "queue.memory" => queue_memory_bytes: u64 = size(limits::QUEUE_MEMORY);
             "writes not yet durable at the secondary, in memory",
             "writes that are not yet durable at the secondary, bytes of memory. A larger queue rides out longer bursts, and more is lost with the node in `async`. What is above four fifths of `memory.limit` has no effect";
@@ -223,6 +233,7 @@ impl LiveSettings {
             queue_bytes: self.queue_memory_bytes,
             queue_items: self.queue_items,
             start_alone: self.start_alone,
+            after_forced_failover: self.after_forced_failover,
         }
     }
 
@@ -241,6 +252,7 @@ impl LiveSettings {
             wait_limit: peer.wait_limit,
             autosync: peer.autosync,
             start_alone: peer.start_alone,
+            after_forced_failover: peer.after_forced_failover,
             queue_memory_bytes: peer.queue_bytes,
             queue_items: peer.queue_items,
         }
@@ -291,6 +303,7 @@ mod tests {
             ("mode", "periodic", "not in this version"),
             ("policy", "hodl", "did you mean \"hold\"?"),
             ("degrade", "queu", "did you mean \"queue\"?"),
+            ("after_forced_failover", "keep-promotd", "did you mean \"keep-promoted\"?"),
             ("hold", "10ms", "the least is \"1s\""),
             ("wait_limit", "2h", "the most is \"1h\""),
             ("wait_limit", "10", "no unit"),

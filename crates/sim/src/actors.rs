@@ -4,5 +4,7 @@ pub mod clients;
 mod damage;
 pub mod faults;
 pub mod operator;
+mod policy;
 
 pub use damage::{copies_records, restores_records, rots};
+pub use policy::follow_policy;

@@ -4,7 +4,7 @@
 mod bounds;
 mod coverage;
 pub mod facts;
-mod forks;
+pub mod forks;
 pub mod repeated;
 mod status;
 pub mod verify;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use engine::ActivityConfig;
 use engine::limits::{self, KIB, MIB};
-use engine::state::{Degrade, Mode, Policy};
+use engine::state::{AfterForcedFailover, Degrade, Mode, Policy};
 
 use crate::rng::Rng;
 use fault::FaultKind;
@@ -26,6 +26,8 @@ const DEGRADES: u64 = 0xde94_ade0_0000_0000;
 const SIZES: u64 = 0x517e_5000_0000_0000;
 /// So is how much a node hears in one turn.
 const TURNS: u64 = 0x7042_0000_0000_0000;
+/// And what becomes of a fork after a forced promotion.
+const FAILOVERS: u64 = 0xfa11_0000_0000_0000;
 
 #[derive(Clone, Debug)]
 pub struct SimOptions {
@@ -62,6 +64,7 @@ pub struct SimOptions {
     pub modes: Vec<Mode>,
     pub policy: Policy,
     pub degrade: Degrade,
+    pub after_forced_failover: AfterForcedFailover,
     pub wait_limit_ms: u64,
     pub start_alone_ms: u64,
     pub depth: usize,
@@ -121,6 +124,7 @@ impl SimOptions {
             modes,
             policy: SimOptions::policy(&mut rng),
             degrade: SimOptions::degrade(&mut Rng::new(seed ^ DEGRADES)),
+            after_forced_failover: SimOptions::after_forced_failover(&mut Rng::new(seed ^ FAILOVERS)),
             wait_limit_ms: *rng.pick(&[300, 1500, 10_000]),
             start_alone_ms: *rng.pick(&[1000, 5000, 60_000]),
             depth: rng.between(4, 16) as usize,
@@ -159,6 +163,10 @@ impl SimOptions {
 
     pub fn degrade(rng: &mut Rng) -> Degrade {
         *rng.pick(&[Degrade::Queue, Degrade::Queue, Degrade::Logging])
+    }
+
+    pub fn after_forced_failover(rng: &mut Rng) -> AfterForcedFailover {
+        *rng.pick(&[AfterForcedFailover::Ask, AfterForcedFailover::Ask, AfterForcedFailover::KeepPromoted])
     }
 
     /// One seed in eight has a database for its clients, with long outages: a quarter of what it asks are flushes. It wants a volume

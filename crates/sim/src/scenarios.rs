@@ -9,7 +9,7 @@ pub mod sparse;
 
 use engine::GroupId;
 use engine::limits::{KIB, MIB};
-use engine::state::{Degrade, Mode, Policy};
+use engine::state::{AfterForcedFailover, Degrade, Mode, Policy};
 
 use crate::options::SimOptions;
 
@@ -53,6 +53,7 @@ pub fn options(mode: Mode, policy: Policy) -> SimOptions {
         policy,
         // Most scenarios that lose the link want to see what follows when the order is lost with it.
         degrade: Degrade::Logging,
+        after_forced_failover: AfterForcedFailover::Ask,
         wait_limit_ms: 1000,
         start_alone_ms: 5000,
         depth: 8,

@@ -15,6 +15,7 @@ mod failed_group;
 mod fine_regions;
 mod first_meeting;
 mod first_sync_interrupted;
+mod fork_policy;
 mod forks;
 mod fua_left_alone;
 mod full_link;

@@ -15,22 +15,22 @@ use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, node_failed, options};
 use sim::stamps::SectorFill;
 
-const OLD: usize = 0;
-const NEW: usize = 1;
+pub(crate) const OLD: usize = 0;
+pub(crate) const NEW: usize = 1;
 
-fn in_peace() -> ScenarioWorld {
+pub(crate) fn in_peace() -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
     world.write_done(0, 0, 256 * KIB);
     world.drain();
     world
 }
 
-fn tag(world: &ScenarioWorld, node: usize) -> u64 {
+pub(crate) fn tag(world: &ScenarioWorld, node: usize) -> u64 {
     world.glance(node, GROUP).expect("it is up").identity.generation.tag
 }
 
 /// A client of this node writes there, whoever counts.
-fn write_at(world: &mut ScenarioWorld, node: usize, volume: u16, offset: u64, length: u64) {
+pub(crate) fn write_at(world: &mut ScenarioWorld, node: usize, volume: u16, offset: u64, length: u64) {
     let (fill, volume) = (SectorFill::Stamp(world.checkers.writes.stamp(GROUP)), VolumeId(volume));
     let id = world.ask(node, GROUP, ClientRequest::Write { volume, offset, length, fill, fua: false }, false);
     assert!(world.answer(id).0);
@@ -41,7 +41,7 @@ fn forked() -> ScenarioWorld {
     forked_from(in_peace())
 }
 
-fn forked_from(mut world: ScenarioWorld) -> ScenarioWorld {
+pub(crate) fn forked_from(mut world: ScenarioWorld) -> ScenarioWorld {
     world.cut([false; 2]);
     world.write_done(0, 0, 8 * KIB);
     world.write_done(1, 512 * KIB, 40 * KIB);
@@ -53,33 +53,33 @@ fn forked_from(mut world: ScenarioWorld) -> ScenarioWorld {
     world
 }
 
-fn meet(world: &mut ScenarioWorld) {
+pub(crate) fn meet(world: &mut ScenarioWorld) {
     world.restore_path();
     world.until("they meet", |world| {
         (0..2).all(|node| world.cluster[node].up() && world.figures(node).reason.contains("both nodes are primary"))
     });
 }
 
-fn keep(world: &mut ScenarioWorld, node: usize, discard: bool) -> CommandId {
+pub(crate) fn keep(world: &mut ScenarioWorld, node: usize, discard: bool) -> CommandId {
     let over = tag(world, 1 - node);
-    let id = world.command(node, GROUP, Command::Keep { over, discard });
+    let id = world.command(node, GROUP, Command::Keep { over, discard, by_policy: false });
     // The other one hears of it.
     world.pass(20 * MILLISECOND);
     id
 }
 
-fn yields(world: &mut ScenarioWorld, node: usize) {
+pub(crate) fn yields(world: &mut ScenarioWorld, node: usize) {
     let to = tag(world, 1 - node);
-    let answer = world.order(node, Command::Yield { to });
+    let answer = world.order(node, Command::Yield { to, by_policy: false });
     assert!(!matches!(answer, CommandResult::Refused(_)), "{answer:?}");
 }
 
-fn answer_of(world: &mut ScenarioWorld, id: CommandId) -> CommandResult {
+pub(crate) fn answer_of(world: &mut ScenarioWorld, id: CommandId) -> CommandResult {
     world.until("the order is answered", |world| world.cluster.ledger.result(id).is_some());
     world.cluster.ledger.result(id).expect("it was waited for").clone()
 }
 
-fn code(answer: CommandResult) -> RefusalCode {
+pub(crate) fn code(answer: CommandResult) -> RefusalCode {
     match answer {
         CommandResult::Refused(refusal) => refusal.code,
         other => panic!("not refused: {other:?}"),
@@ -87,7 +87,7 @@ fn code(answer: CommandResult) -> RefusalCode {
 }
 
 /// The content of `node` is kept, and both are equal afterwards.
-fn resolve(world: &mut ScenarioWorld, node: usize) {
+pub(crate) fn resolve(world: &mut ScenarioWorld, node: usize) {
     let sent = world.data_sent_bytes()[node];
     let kept = keep(world, node, false);
     yields(world, 1 - node);
@@ -195,20 +195,25 @@ fn what_an_old_primary_lost_with_its_power_differs_by_a_bit() {
     }
 }
 
-fn durable(world: &ScenarioWorld, node: usize) -> Vec<(Store, Vec<u8>)> {
+pub(crate) fn durable(world: &ScenarioWorld, node: usize) -> Vec<(Store, Vec<u8>)> {
     world.cluster[node].storage.disks().map(|(store, disk)| (*store, disk.durable().to_vec())).collect()
 }
 
 /// The whole machine is set back to a copy of its own.
 fn comes_back_as(world: &mut ScenarioWorld, node: usize, copy: Vec<(Store, Vec<u8>)>) {
+    is_set_back(world, node, copy);
+    world.checkers.facts.add(KnownFact::Spoiled(GROUP, node));
+    world.cluster.ledger.gives_up(GROUP, node);
+    world.until("it is back", |world| world.cluster[node].is_ready(GROUP));
+}
+
+/// The same, and the checkers are to object to whatever follows from it.
+pub(crate) fn is_set_back(world: &mut ScenarioWorld, node: usize, copy: Vec<(Store, Vec<u8>)>) {
     world.crash(node, true, 3 * SECOND);
     for (store, content) in copy {
         world.cluster[node].disk_mut(store).restore(content);
     }
     world.checkers.wire.forget(GROUP, node);
-    world.checkers.facts.add(KnownFact::Spoiled(GROUP, node));
-    world.cluster.ledger.gives_up(GROUP, node);
-    world.until("it is back", |world| world.cluster[node].is_ready(GROUP));
 }
 
 /// A machine comes back as it was before it confirmed more, and is promoted: what it lacks is dirty nowhere.
@@ -227,7 +232,7 @@ fn a_fork_from_an_old_copy_is_not_resolved_by_bits() {
         assert!(matches!(world.promote(NEW, true), CommandResult::Warning(_)));
         meet(&mut world);
         let over = tag(&world, 1 - node);
-        let refusal = world.refusal(node, Command::Keep { over, discard: false });
+        let refusal = world.refusal(node, Command::Keep { over, discard: false, by_policy: false });
         assert_eq!(refusal.code, RefusalCode::ForkUnbounded, "{refusal}");
         assert!((0..2).all(|node| world.cluster[node].serves(GROUP)), "nobody was demoted for it");
         assert!(!matches!(world.order(OLD, Command::Demote), CommandResult::Refused(_)));
@@ -242,12 +247,13 @@ fn two_orders_at_once_keep_at_most_one() {
         let mut world = forked();
         let tags = [0, 1].map(|node| tag(&world, node));
         let ids = [0, 1].map(|node: usize| {
-            let id = world.command(node, GROUP, Command::Keep { over: tags[1 - node], discard: false });
+            let id =
+                world.command(node, GROUP, Command::Keep { over: tags[1 - node], discard: false, by_policy: false });
             world.pass(after.max(1));
             id
         });
         for node in [0, 1] {
-            world.command(node, GROUP, Command::Yield { to: tags[1 - node] });
+            world.command(node, GROUP, Command::Yield { to: tags[1 - node], by_policy: false });
         }
         world.pass(5 * SECOND);
         let kept = ids.map(|id| matches!(world.cluster.ledger.result(id), Some(CommandResult::Done(_))));
@@ -270,10 +276,10 @@ fn an_order_that_cannot_be_carried_out_demotes_nobody() {
     let mut world = forked();
     let (old, new) = (tag(&world, OLD), tag(&world, NEW));
     let refusal = |world: &mut ScenarioWorld, node, command| world.refusal(node, command).code;
-    let keeps = |over| Command::Keep { over, discard: false };
+    let keeps = |over| Command::Keep { over, discard: false, by_policy: false };
     assert_eq!(refusal(&mut world, NEW, keeps(old + 1)), RefusalCode::ForkChanged);
-    assert_eq!(refusal(&mut world, OLD, Command::Yield { to: new }), RefusalCode::NotKept);
-    assert_eq!(refusal(&mut world, OLD, Command::Yield { to: new + 1 }), RefusalCode::ForkChanged);
+    assert_eq!(refusal(&mut world, OLD, Command::Yield { to: new, by_policy: false }), RefusalCode::NotKept);
+    assert_eq!(refusal(&mut world, OLD, Command::Yield { to: new + 1, by_policy: false }), RefusalCode::ForkChanged);
     world.set_mode(GROUP, Mode::Logging);
     assert_eq!(refusal(&mut world, NEW, keeps(old)), RefusalCode::ModeLogging);
     world.set_mode(GROUP, Mode::Async);
@@ -305,7 +311,7 @@ fn without_space_nothing_is_overwritten_unless_it_is_discarded() {
             world.cluster[OLD].storage.trouble.delta_full_until = 0;
         }
         let over = tag(&world, OLD);
-        let answer = world.order(NEW, Command::Keep { over, discard });
+        let answer = world.order(NEW, Command::Keep { over, discard, by_policy: false });
         assert!(matches!(answer, CommandResult::Done(_)), "{answer:?}");
         world.drain();
     }
@@ -335,7 +341,7 @@ fn an_order_that_is_cut_short_is_typed_again() {
             let needs_order = world.figures(NEW).reason.contains("farshore resolve");
             if !done && needs_order {
                 let over = tag(&world, OLD);
-                let answer = world.order(NEW, Command::Keep { over, discard: false });
+                let answer = world.order(NEW, Command::Keep { over, discard: false, by_policy: false });
                 assert!(!matches!(answer, CommandResult::Refused(_)), "step {step} {what}: {answer:?}");
             }
             world.drain();
@@ -390,7 +396,7 @@ fn the_copy_that_was_given_up_can_be_promoted_again_in_the_midst_of_its_sync() {
     assert!(!matches!(world.promote(OLD, true), CommandResult::Refused(_)));
     meet(&mut world);
     let over = tag(&world, NEW);
-    let answer = world.order(OLD, Command::Keep { over, discard: true });
+    let answer = world.order(OLD, Command::Keep { over, discard: true, by_policy: false });
     // It is not believed that the bits cover this one.
     assert!(matches!(answer, CommandResult::Refused(_)), "{answer:?}");
     assert!(!matches!(world.order(NEW, Command::Demote), CommandResult::Refused(_)));
@@ -448,7 +454,7 @@ fn a_tail_that_was_answered_alone_is_named_as_one_that_bits_cover() {
     let meeting = world.figures(NEW).meeting.expect("they have met");
     assert!(matches!(meeting.decision, Decision::NeedsFullSync(DecisionReason::Fork { by_bits: true, .. })));
     let over = tag(&world, OLD);
-    let answer = world.order(NEW, Command::Keep { over, discard: false });
+    let answer = world.order(NEW, Command::Keep { over, discard: false, by_policy: false });
     assert!(matches!(answer, CommandResult::Done(_)), "{answer:?}");
     world.drain();
 }
@@ -480,7 +486,7 @@ fn a_half_that_is_reset_in_the_midst_of_an_order_ends_it() {
             let needs_order = world.figures(NEW).reason.contains("farshore resolve");
             if !done && needs_order {
                 let over = tag(&world, OLD);
-                let answer = world.order(NEW, Command::Keep { over, discard: false });
+                let answer = world.order(NEW, Command::Keep { over, discard: false, by_policy: false });
                 assert!(!matches!(answer, CommandResult::Refused(_)), "step {step} node {node}: {answer:?}");
             }
             world.drain();
@@ -523,7 +529,7 @@ fn a_copy_from_before_a_fork_was_resolved_is_not_resolved_by_bits() {
         meet(&mut world);
         for node in [NEW, OLD] {
             let over = tag(&world, 1 - node);
-            let refusal = world.refusal(node, Command::Keep { over, discard: false });
+            let refusal = world.refusal(node, Command::Keep { over, discard: false, by_policy: false });
             assert_eq!(refusal.code, RefusalCode::ForkUnbounded, "{refusal}");
         }
         let is_primary = |node| world.glance(node, GROUP).is_some_and(|it| it.identity.role == Role::Primary);
@@ -545,7 +551,7 @@ fn a_demotion_that_nobody_ordered_for_it_is_no_yield() {
         assert_eq!(world.coverage(OLD, CoveragePoint::DeltaSaved), 0);
         // Whoever looks again, and orders it again, is heard.
         let over = tag(&world, OLD);
-        let answer = world.order(NEW, Command::Keep { over, discard });
+        let answer = world.order(NEW, Command::Keep { over, discard, by_policy: false });
         assert!(matches!(answer, CommandResult::Done(_)), "{answer:?}");
         world.drain();
     }
@@ -588,11 +594,11 @@ fn two_orders_far_apart_demote_at_most_one() {
         world.pass(2 * SECOND);
         let tags = [0, 1].map(|node| tag(&world, node));
         for node in [0, 1] {
-            world.command(node, GROUP, Command::Keep { over: tags[1 - node], discard: false });
+            world.command(node, GROUP, Command::Keep { over: tags[1 - node], discard: false, by_policy: false });
         }
         world.pass((100 + after) * MILLISECOND);
         for node in [0, 1] {
-            world.command(node, GROUP, Command::Yield { to: tags[1 - node] });
+            world.command(node, GROUP, Command::Yield { to: tags[1 - node], by_policy: false });
         }
         world.pass(5 * SECOND);
         assert!((0..2).any(|node| world.cluster[node].serves(GROUP)), "after {after} ms nobody serves");
@@ -636,14 +642,17 @@ fn an_order_stands_alone_beside_handovers_verifies_and_syncs() {
     assert_eq!(world.images_of(OLD), theirs);
     world.cluster[OLD].storage.trouble.delta_full_until = 0;
     let over = tag(&world, OLD);
-    assert!(matches!(world.order(NEW, Command::Keep { over, discard: false }), CommandResult::Done(_)));
+    assert!(matches!(
+        world.order(NEW, Command::Keep { over, discard: false, by_policy: false }),
+        CommandResult::Done(_)
+    ));
     world.drain();
     // And the other way round: both orders are refused in the midst of a handover.
     let tags = [0, 1].map(|node| tag(&world, node));
     let (to, limit) = (NodeId(OLD as u16), Duration::from_secs(2));
     world.command(NEW, GROUP, Command::Switchover { to, limit, closes_export: false, only_asks: false });
-    let keeps = Command::Keep { over: tags[OLD], discard: false };
-    for command in [keeps, Command::Yield { to: tags[OLD] }] {
+    let keeps = Command::Keep { over: tags[OLD], discard: false, by_policy: false };
+    for command in [keeps, Command::Yield { to: tags[OLD], by_policy: false }] {
         let refusal = world.refusal(NEW, command);
         assert!(matches!(refusal.code, RefusalCode::RoleChanging | RefusalCode::NoFork), "{refusal}");
     }
@@ -683,6 +692,9 @@ fn a_delta_that_is_never_saved_ends_the_order() {
     world.pass(200 * SECOND);
     assert_eq!(world.images_of(OLD), theirs);
     let over = tag(&world, OLD);
-    assert!(matches!(world.order(NEW, Command::Keep { over, discard: false }), CommandResult::Done(_)));
+    assert!(matches!(
+        world.order(NEW, Command::Keep { over, discard: false, by_policy: false }),
+        CommandResult::Done(_)
+    ));
     world.drain();
 }

@@ -47,12 +47,15 @@ pub struct Identity {
     pub handed_over: bool,
     /// This generation goes on with the one before: its primary went on writing without its peer, or took its demotion back.
     pub continued: bool,
+    /// This generation began with a promotion that was forced. One that went on alone did not.
+    pub forced: bool,
 }
 
 impl Identity {
     pub(crate) fn encode(&self, w: &mut FieldEncoder) {
         w.u8(self.role as u8);
-        w.u8(u8::from(self.inconsistent) | u8::from(self.handed_over) << 1 | u8::from(self.continued) << 2);
+        let flags = [self.inconsistent, self.handed_over, self.continued, self.forced];
+        w.u8(flags.into_iter().enumerate().fold(0, |bits, (at, flag)| bits | u8::from(flag) << at));
         w.generation(self.generation);
         w.position(self.parent);
         w.u64(self.incarnation.0);
@@ -89,7 +92,7 @@ impl Identity {
             _ => return None,
         };
         let bits = r.u8()?;
-        if bits > 7 {
+        if bits > 15 {
             return None;
         }
         Some(Identity {
@@ -97,6 +100,7 @@ impl Identity {
             inconsistent: bits & 1 != 0,
             handed_over: bits & 2 != 0,
             continued: bits & 4 != 0,
+            forced: bits & 8 != 0,
             generation: r.generation()?,
             parent: r.position()?,
             incarnation: Incarnation(r.u64()?),
@@ -436,6 +440,18 @@ pub(crate) fn is_later(ours: &Identity, theirs: &Identity) -> bool {
     grew_out && theirs.parent.generation != ours.generation && !theirs.generation.is_blank()
 }
 
+/// Whether `kept` was promoted with force out of the history that `other` was primary of, and that one is in the very run which `kept`
+/// followed: it may have gone on alone, and was neither promoted nor started again. A promotion that took a demotion back is one, too. What
+/// starts may be an older copy, and what serves in a later run was put to work again.
+pub(crate) fn was_promoted_over(kept: &Identity, other: &Identity) -> bool {
+    let history = kept.parent.generation;
+    let is_in_its_run = other.incarnation == kept.parent.incarnation;
+    let stayed = other.generation == history && is_in_its_run;
+    let went_on = other.parent.generation == history && other.continued && !other.forced && is_in_its_run;
+    let either = [other.generation, other.parent.generation].contains(&history) && injected(Fault::PolicyKeepsEither);
+    kept.forced && !kept.continued && !history.is_blank() && (stayed || went_on || either)
+}
+
 /// Whether the peer contradicts what it confirmed as applied to this history: it stands before it, in the same run, in an
 /// earlier one, or in the generation that ours came from though it had followed us.
 pub fn went_back(confirmed: Position, ours: &Identity, theirs: &Identity) -> Option<Decision> {
@@ -522,6 +538,7 @@ mod tests {
                             inconsistent: bits & 1 != 0,
                             handed_over: bits & 2 != 0,
                             continued: bits & 4 != 0,
+                            forced: false,
                         })
                     },
                 )
@@ -554,6 +571,37 @@ mod tests {
         let missing: Vec<&DecisionRow> =
             DecisionRow::ALL.iter().filter(|r| !said.contains_key(r) && !elsewhere.contains(r)).collect();
         assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    // proves: P6, rule 5
+    #[test]
+    fn of_a_fork_the_promoted_side_is_known_only_if_nobody_promoted_the_other_one() {
+        let promoted = Identity { forced: true, parent: at(1, 3, 70), ..primary(2, 1, 5) };
+        let stayed = primary(1, 3, 90);
+        let alone = Identity { continued: true, parent: at(1, 3, 80), ..primary(2, 3, 95) };
+        // That the history before began with a forced promotion says nothing of this fork.
+        for other in [stayed, alone, Identity { forced: true, ..stayed }, Identity { role: Role::Secondary, ..alone }] {
+            assert!(was_promoted_over(&promoted, &other) && !was_promoted_over(&other, &promoted), "{other:?}");
+        }
+        for other in [
+            Identity { forced: true, ..alone },
+            Identity { continued: false, ..alone },
+            Identity { forced: true, continued: false, ..alone },
+            primary(3, 3, 90),
+            // Started again, as it was or as an older copy; or in the middle of a history that it began before that.
+            primary(1, 4, 0),
+            Identity { incarnation: Incarnation(4), ..alone },
+            Identity { incarnation: Incarnation(4), position: at(2, 4, 1), parent: at(1, 4, 0), ..alone },
+        ] {
+            assert!(!was_promoted_over(&promoted, &other), "{other:?}");
+        }
+        for kept in [
+            Identity { forced: false, ..promoted },
+            Identity { continued: true, ..promoted },
+            Identity { parent: Position::default(), ..promoted },
+        ] {
+            assert!(!was_promoted_over(&kept, &stayed), "{kept:?}");
+        }
     }
 
     // proves: rule 5
@@ -788,11 +836,11 @@ mod tests {
 
     #[test]
     fn identity_comes_back_and_rejects_unknown_bits() {
-        let id = Identity { parent: at(1, 2, 3), handed_over: true, ..primary(4, 5, 6) };
+        let id = Identity { parent: at(1, 2, 3), handed_over: true, forced: true, ..primary(4, 5, 6) };
         let mut w = FieldEncoder::default();
         id.encode(&mut w);
         assert_eq!(Identity::decode(&mut FieldDecoder(&w.0)), Some(id));
-        w.0[1] = 8;
+        w.0[1] = 16;
         assert_eq!(Identity::decode(&mut FieldDecoder(&w.0)), None);
     }
 

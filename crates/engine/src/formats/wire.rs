@@ -12,7 +12,7 @@ use crate::formats::identity::Role;
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId, VolumeSet};
 use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, VOLUME_BYTES_MAX, WALL_MAX};
 use crate::settings::{Settings, StartAlone};
-use crate::state::{CopyDoubts, Degrade, Mode, Pause, Policy, State};
+use crate::state::{AfterForcedFailover, CopyDoubts, Degrade, Mode, Pause, Policy, State};
 use crate::time::Wall;
 
 /// Bytes of a frame header.
@@ -525,6 +525,10 @@ pub struct GroupHello {
     pub keeps_over: u64,
     /// The tag of the generation for which the sender was demoted in this session, by an operator's order; 0: none.
     pub yields_to: u64,
+    /// That order to keep its own content is the policy's: nobody typed it, and it discards nothing.
+    pub keeps_by_policy: bool,
+    /// The policy would have the sender give its content up for the reader's.
+    pub would_yield: bool,
     /// A primary's: the sizes of the group. A secondary's: what its devices hold.
     pub volume_bytes: Vec<u64>,
 }
@@ -538,7 +542,8 @@ impl GroupHello {
         self.identity.encode(&mut w);
         w.u64(self.granted_bytes);
         w.u64(self.dirty_bytes);
-        w.u8(u8::from(self.failed) | u8::from(self.lacks_image) << 1 | u8::from(self.grants) << 2);
+        let flags = [self.failed, self.lacks_image, self.grants, self.keeps_by_policy, self.would_yield];
+        w.u8(flags.into_iter().enumerate().fold(0, |bits, (at, flag)| bits | u8::from(flag) << at));
         w.u64(self.features);
         w.u64(self.required);
         encode_settings(&self.settings, &mut w);
@@ -558,7 +563,7 @@ impl GroupHello {
         let identity = crate::formats::identity::Identity::decode(&mut r)
             .filter(crate::formats::identity::Identity::is_in_reach)?;
         // A flag that this version does not have is no hello of this version: what may come later has `features`.
-        let (granted_bytes, dirty_bytes, flags) = (r.number()?, r.number()?, r.u8().filter(|flags| flags & !7 == 0)?);
+        let (granted_bytes, dirty_bytes, flags) = (r.number()?, r.number()?, r.u8().filter(|flags| flags & !31 == 0)?);
         let (features, required) = (r.u64()?, r.u64()?);
         let settings = decode_settings(&mut r)?;
         let confirmed =
@@ -586,6 +591,8 @@ impl GroupHello {
             went_back_to,
             keeps_over,
             yields_to,
+            keeps_by_policy: flags & 8 != 0,
+            would_yield: flags & 16 != 0,
             volume_bytes,
         })
     }
@@ -745,6 +752,7 @@ fn encode_settings(settings: &Settings, w: &mut FieldEncoder) {
     w.u64(settings.queue_bytes);
     w.u64(settings.queue_items);
     w.u8(settings.degrade.number());
+    w.u8(settings.after_forced_failover.number());
 }
 
 fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
@@ -764,7 +772,18 @@ fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
     };
     let (queue_bytes, queue_items) = (r.number()?, r.number()?);
     let degrade = Degrade::from_number(r.u8()?)?;
-    Some(Settings { mode, policy, degrade, wait_limit, autosync, queue_bytes, queue_items, start_alone })
+    let after_forced_failover = AfterForcedFailover::from_number(r.u8()?)?;
+    Some(Settings {
+        mode,
+        policy,
+        degrade,
+        wait_limit,
+        autosync,
+        queue_bytes,
+        queue_items,
+        start_alone,
+        after_forced_failover,
+    })
 }
 
 #[cfg(test)]

@@ -19,21 +19,44 @@ use crate::limits;
 use crate::peer::Peer;
 use crate::peer::forks::{
     ForkOrder, ForkStage, ends_order, is_being_recorded, is_resolvable, may_keep, may_yield, needs_generation,
-    unbounded,
+    step_of_policy, unbounded, would_yield,
 };
 use crate::records::record::{AfterSuper, keep_over};
 use crate::shared::bits_walk::BitsWalk;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::size::ShownSize;
 use crate::shared::wakes::Wake;
+use crate::status::PolicyStep;
 use crate::{Command, CommandResult, Event, Refusal, RefusalCode};
 
 /// Behind the reason why an order came to nothing for which the other node was demoted.
 const NOW_SECONDARY: &str = "the other node is secondary now: do not promote it, as a third history would be known by no bits, and resolve \
      again when that is put right";
 
+/// What an order to keep this node's content says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeepWish {
+    pub over: u64,
+    pub discard: bool,
+    pub by_policy: bool,
+}
+
+/// The policy does not say so, or not any more.
+fn not_by_policy() -> Refusal {
+    let why = "'after_forced_failover' says nothing of this fork: both nodes need it, one of them alone was promoted, with force, and neither was \
+               started again since, or is held by its operator; 'farshore resolve GROUP --keep NODE' says whose content counts";
+    Refusal::new(RefusalCode::ForkChanged, why)
+}
+
+const KEPT_BY_POLICY: &str = "this node was promoted with force, and the other one was not: its content is to be kept, as \
+    'after_forced_failover' says on both nodes";
+
 /// This node's content is to be kept.
-pub(super) fn keep(group: &mut Group, cx: &mut Cx, id: CommandId, over: u64, discard: bool) {
+pub(super) fn keep(group: &mut Group, cx: &mut Cx, id: CommandId, wish: KeepWish) {
+    let KeepWish { over, discard, by_policy } = wish;
+    if by_policy && (discard || step_of_policy(&group.primary.peer, &group.common) != Some(PolicyStep::Keep { over })) {
+        return cx.answer(id, CommandResult::Refused(not_by_policy()));
+    }
     match may_keep(&group.primary.peer, &group.common, over) {
         Err(why) => {
             if why.code == RefusalCode::ForkUnbounded {
@@ -68,12 +91,17 @@ pub(super) fn keep(group: &mut Group, cx: &mut Cx, id: CommandId, over: u64, dis
         over,
         discard,
         own,
+        by_policy,
         awaits_yield,
         deadline,
         is_over: false,
         stage: ForkStage::AwaitsYield,
     });
     cx.timers.set(TimerKey::Group(common.id(), GroupTimer::Yield), deadline);
+    if by_policy {
+        cx.coverage.hit(CoveragePoint::ForkKeptByPolicy);
+        cx.event(common.id(), Event::Note(KEPT_BY_POLICY.into()));
+    }
     // The other one yields to nobody who does not say so.
     group.say_hello(cx, FrameKind::GroupState);
 }
@@ -98,7 +126,7 @@ pub(super) fn refuses(peer: &Peer, common: &GroupCommon, command: &Command) -> O
 }
 
 /// This node's content is given up for the peer's.
-pub(super) fn give_way(group: &mut Group, cx: &mut Cx, id: CommandId, to: u64) {
+pub(super) fn give_way(group: &mut Group, cx: &mut Cx, id: CommandId, to: u64, by_policy: bool) {
     let Group { common, primary, .. } = group;
     if common.role() != Role::Primary {
         let text = "already secondary; nothing to do".into();
@@ -107,7 +135,10 @@ pub(super) fn give_way(group: &mut Group, cx: &mut Cx, id: CommandId, to: u64) {
     if let Err(why) = may_yield(&primary.peer, common, to) {
         return cx.answer(id, CommandResult::Refused(why));
     }
-    cx.coverage.hit(CoveragePoint::ForkYielded);
+    if by_policy && step_of_policy(&primary.peer, common) != Some(PolicyStep::Yield { to }) {
+        return cx.answer(id, CommandResult::Refused(not_by_policy()));
+    }
+    cx.coverage.hit(if by_policy { CoveragePoint::ForkYieldedByPolicy } else { CoveragePoint::ForkYielded });
     primary.peer.yields_to = to;
     primary.peer.demote(common, cx, id);
 }
@@ -116,6 +147,9 @@ pub(super) fn give_way(group: &mut Group, cx: &mut Cx, id: CommandId, to: u64) {
 pub(super) fn proceed(group: &mut Group, cx: &mut Cx) {
     let own = group.common.sb.identity.generation.tag;
     group.primary.peer.awaits_word &= group.primary.peer.greeting.hello().is_some_and(|hello| hello.keeps_over == own);
+    if group.primary.peer.said_to_yield != would_yield(&group.primary.peer, &group.common) {
+        group.say_hello(cx, FrameKind::GroupState);
+    }
     let Some(order) = group.primary.peer.fork else { return };
     if let Some(why) = ends_order(&group.primary.peer, &group.common, cx, &order) {
         return end(group, cx, &order, why);

@@ -6,6 +6,7 @@ use alloc::string::String;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::FrameKind;
+use crate::group::forks::KeepWish;
 use crate::group::handover::HandoverOrder;
 use crate::group::{Group, equal, forks, handover, reset};
 use crate::ids::*;
@@ -79,8 +80,10 @@ impl Group {
                 self.primary.peer.yields_to = 0;
                 self.primary.peer.demote(&mut self.common, cx, id);
             }
-            Command::Keep { over, discard } => forks::keep(self, cx, id, over, discard),
-            Command::Yield { to } => forks::give_way(self, cx, id, to),
+            Command::Keep { over, discard, by_policy } => {
+                forks::keep(self, cx, id, KeepWish { over, discard, by_policy })
+            }
+            Command::Yield { to, by_policy } => forks::give_way(self, cx, id, to, by_policy),
             Command::Promote { force, entropy } => self.promote(cx, Promotion { id, force, entropy }),
             Command::Switchover { to, limit, closes_export, only_asks } => {
                 handover::command(self, cx, id, HandoverOrder { to, limit, closes_export, only_asks });

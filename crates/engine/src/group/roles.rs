@@ -171,10 +171,10 @@ impl Group {
             cx.coverage.hit(CoveragePoint::PromotedWithoutVolume);
             cx.event(self.common.id(), crate::Event::PromotesWithout { volumes: self.common.sb.aside });
         }
-        self.common.sb.promoted(position, peers, entropy, takes_back && !peer_ahead);
+        self.common.sb.promoted(position, (peers, entropy), (force, takes_back && !peer_ahead));
         let wall = self.secondary.replica.progress().applied_wall();
         self.common.numbers.begin_run(wall);
-        self.primary.peer.begin_run(cx, wall);
+        self.primary.peer.begin_run(cx, wall, self.common.sb.identity.incarnation);
         self.common.volumes.iter_mut().for_each(|volume| volume.begin_run());
         let image = format!("sequence {} of generation {}, {wall}", position.seq.0, position.generation);
         let needs_verification = self.common.sb.needs_verification() && !self.common.sb.served_unverified;

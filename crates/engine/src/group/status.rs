@@ -11,7 +11,7 @@ use crate::group::Group;
 use crate::group::handover::{Handover, PeerStands, shown_reason};
 use crate::group::reset::GroupReset;
 use crate::ids::{Position, Seq, VolumeId};
-use crate::peer::forks::keeps_over;
+use crate::peer::forks::{keeps_over, step_of_policy, would_yield};
 use crate::peer::repair::reads_regions;
 use crate::peer::resync::waits_for_order;
 use crate::peer::verify;
@@ -115,6 +115,7 @@ impl ShownGroup<'_> {
             dirty_bytes: volume.copy.dirty.dirty_bytes(),
         });
         let promotable = secondary.promotable(common);
+        let reported = secondary.primary_report.state().filter(|_| is_secondary);
         let (held_up, held_up_limit) = primary.waiters().held_up(common, now.mono);
         GroupStatus {
             id: common.id(),
@@ -124,14 +125,11 @@ impl ShownGroup<'_> {
             mode: if is_secondary { common.sb.primary_mode } else { Some(common.settings.mode) },
             served_before_in: common.sb.primary_mode.filter(|mode| !is_secondary && *mode != common.settings.mode),
             clock_behind: self.clock_behind(now),
-            state: secondary.shown_state(
-                common,
-                self.state(),
-                secondary.primary_report.state().filter(|_| is_secondary),
-            ),
+            state: secondary.shown_state(common, self.state(), reported),
             reason: self.reason(),
             starting: common.lifecycle.stage().is_some(),
             handover: self.handover.status(common.config.peer, now.mono),
+            by_policy: step_of_policy(&primary.peer, common),
             is_granted: is_secondary && self.peer_stands() == PeerStands::HandedOver && self.is_granted(),
             changed_outside: role == Role::Primary && common.sb.changed_outside,
             protection: primary.peer.protection(common),
@@ -313,6 +311,8 @@ impl ShownGroup<'_> {
             went_back_to: self.common.sb.went_back_to,
             keeps_over: keeps_over(&self.primary.peer, self.common),
             yields_to: self.primary.peer.yields_to,
+            keeps_by_policy: self.primary.peer.fork.is_some_and(|order| order.by_policy),
+            would_yield: would_yield(&self.primary.peer, self.common),
             volume_bytes: self.common.volumes.announced_sizes(identity.role),
         }
     }

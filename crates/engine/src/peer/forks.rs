@@ -10,14 +10,16 @@ use crate::SendPayload;
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::fork::{ForkSide, is_covered_by_bits};
-use crate::formats::identity::{DecisionRow, Identity, Role, row, went_back};
+use crate::formats::identity::{DecisionRow, Identity, Role, row, was_promoted_over, went_back};
 use crate::formats::wire::{FrameHeader, FrameKind, GroupHello, flags};
 use crate::ids::{CommandId, Seq};
 use crate::injected_fault::{Fault, injected};
 use crate::peer::Peer;
 use crate::records::record::AfterSuper;
+use crate::settings::Settings;
 use crate::shared::bits_walk::BitsWalk;
-use crate::state::Mode;
+use crate::state::{AfterForcedFailover, Mode};
+use crate::status::PolicyStep;
 use crate::time::Mono;
 use crate::{Refusal, RefusalCode};
 use alloc::format;
@@ -31,6 +33,8 @@ pub(crate) struct ForkOrder {
     pub discard: bool,
     /// The tag of this node's own generation then.
     pub own: u64,
+    /// Nobody typed it: it ends with the policy.
+    pub by_policy: bool,
     /// The peer was primary when this was ordered: only a demotion for this order counts.
     pub awaits_yield: bool,
     /// By then the peer is demoted; or the bits are joined; or what the peer holds is saved.
@@ -173,6 +177,52 @@ pub(crate) fn may_keep(peer: &Peer, common: &GroupCommon, over: u64) -> Result<b
     Ok(true)
 }
 
+/// What `after_forced_failover` has this node do, if both nodes have it, one of them alone was promoted since they parted, and both are in
+/// the run in which they did. Nothing is ever discarded by it.
+pub(crate) fn step_of_policy(peer: &Peer, common: &GroupCommon) -> Option<PolicyStep> {
+    let hello = peer.greeting.hello()?;
+    let over = hello.identity.generation.tag;
+    if hello.keeps_by_policy && would_yield(peer, common) && may_yield(peer, common, over).is_ok() {
+        return Some(PolicyStep::Yield { to: over });
+    }
+    let is_free = peer.fork.is_none() && !is_being_recorded(common);
+    // One that was started again may be an older copy, with fewer bits than it set; injected: whoever it is.
+    let is_in_its_run = peer.promoted_run == Some(common.sb.identity.incarnation) || injected(Fault::PolicyKeepsEither);
+    let is_promoted = is_in_its_run && was_promoted_over(&common.identity_sent(), &hello.identity);
+    let keeps = is_promoted && is_free && hello.would_yield && may_keep_by_policy(peer, common);
+    (keeps && matches!(may_keep(peer, common, over), Ok(true))).then_some(PolicyStep::Keep { over })
+}
+
+/// By the policy this primary would give its content up for that of its peer. The peer follows it no further than this node sent: else it
+/// is this node that was set back, with its memory.
+pub(crate) fn would_yield(peer: &Peer, common: &GroupCommon) -> bool {
+    let Some(hello) = peer.greeting.hello().filter(|_| follows_policy(peer, common)) else { return false };
+    let (ours, theirs) = (common.identity_sent(), hello.identity);
+    let was_sent = theirs.parent.seq <= peer.outbox.sent_through() || injected(Fault::PolicyKeepsEither);
+    was_sent && was_promoted_over(&theirs, &ours) && is_resolvable(common, hello)
+}
+
+/// This primary and its peer both say that a promoted node is kept.
+fn follows_policy(peer: &Peer, common: &GroupCommon) -> bool {
+    let keeps = |settings: &Settings| settings.after_forced_failover == AfterForcedFailover::KeepPromoted;
+    let both_keep = keeps(&common.settings) && peer.greeting.settings().is_some_and(|theirs| keeps(&theirs));
+    let is_at_work = common.role() == Role::Primary && common.lifecycle.is_running() && !common.has_failed();
+    // Where an operator is asked something else first, or holds the group, he answers this, too.
+    let asks = common.sb.changed_outside || common.waits_for_choice() || common.sb.held_in_logging;
+    both_keep && is_at_work && peer.greeting.is_primary() && !asks
+}
+
+/// What is kept is sent without an order.
+fn may_keep_by_policy(peer: &Peer, common: &GroupCommon) -> bool {
+    follows_policy(peer, common) && common.settings.autosync
+}
+
+/// An order that nobody typed, before the other node has yielded to it.
+fn is_of_no_policy(peer: &Peer, common: &GroupCommon, order: &ForkOrder) -> bool {
+    let awaits = matches!(order.stage, ForkStage::AwaitsYield) && order.awaits_yield && peer.greeting.is_primary();
+    order.by_policy && awaits && !may_keep_by_policy(peer, common)
+}
+
 pub(crate) fn unbounded() -> Refusal {
     Refusal::new(
         RefusalCode::ForkUnbounded,
@@ -228,6 +278,11 @@ pub(crate) fn ends_order(peer: &Peer, common: &GroupCommon, cx: &Cx, order: &For
     };
     if hello.identity.generation.tag != order.over || hello.keeps_over == common.sb.identity.generation.tag {
         return Some(Refusal::new(RefusalCode::ForkChanged, changed(hello, common)));
+    }
+    if is_of_no_policy(peer, common, order) {
+        let why =
+            "'after_forced_failover' was changed, or an operator holds what would be sent: nothing was overwritten";
+        return refusal(RefusalCode::ForkChanged, why);
     }
     let is_late = cx.now.mono >= order.deadline;
     match order.stage {

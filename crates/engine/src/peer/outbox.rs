@@ -33,6 +33,8 @@ pub(crate) struct Outbox {
     pub(super) sending: Sending,
     /// Of the queues of all streams so far.
     high_water: HighWater,
+    /// As far as streams of this run that have ended were sent.
+    sent_before: Seq,
     pub(super) reserved: QueueReservation,
 }
 
@@ -69,6 +71,16 @@ impl Outbox {
 
     pub fn streams(&self) -> bool {
         self.stream().is_some()
+    }
+
+    /// The last number of this run that was handed to a link in its order: the peer can have no later one.
+    pub fn sent_through(&self) -> Seq {
+        self.stream().map_or(self.sent_before, |stream| self.sent_before.max(stream.queue().sent_through()))
+    }
+
+    /// Numbers begin anew.
+    pub fn begin_run(&mut self) {
+        self.sent_before = Seq::NONE;
     }
 
     /// Nothing is sent, in no way.
@@ -287,6 +299,7 @@ impl Outbox {
     pub fn end_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         let Some(stream) = self.sending.end_stream() else { return };
         self.high_water = stream.queue().high_water();
+        self.sent_before = self.sent_through().max(stream.queue().sent_through());
         if stream.has_pass() {
             cx.coverage.hit(CoveragePoint::SyncInterrupted);
         }

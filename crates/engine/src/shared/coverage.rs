@@ -98,6 +98,8 @@ coverage_points! {
     ForkKept,
     ForkYielded,
     ForkUnbounded,
+    ForkKeptByPolicy,
+    ForkYieldedByPolicy,
     DeltaSaved,
     DeltaWithoutSpace,
     ForkOrderEnded,

@@ -132,6 +132,10 @@ fn identity_values() -> [String; 2] {
             (hello.identity.inconsistent, "inconsistent: a sync has not ended"),
             (hello.identity.handed_over, "handed over"),
             (hello.identity.continued, "continued: the parent's primary went on alone, or took its demotion back"),
+            (
+                hello.identity.forced,
+                "forced: the generation began with a forced promotion, or one that took a demotion back",
+            ),
         ]);
         Some((meaning, hello.encode()))
     };
@@ -142,7 +146,7 @@ fn identity_table() -> String {
     let [roles, flags] = identity_values();
     let mut fields = vec![
         number("role", 1, 1, roles),
-        number("flags", 1, 7, format!("{flags}. Others are refused")),
+        number("flags", 1, 15, format!("{flags}. Others are refused")),
         number("generation number", 8, 0x1111, "0: blank, no history"),
         number("generation tag", 8, 0x1212, "random"),
     ];

@@ -166,6 +166,8 @@ fn hello_flags() -> String {
             (hello.failed, "failed"),
             (hello.lacks_image, "a secondary without an image to promote"),
             (hello.grants, "a secondary that hands over: the reader is to be promoted"),
+            (hello.keeps_by_policy, "it keeps its content by `after_forced_failover`: nobody typed it"),
+            (hello.would_yield, "a primary that would yield to the reader by `after_forced_failover`"),
         ]);
         Some((meaning, hello.encode()))
     };
@@ -189,6 +191,10 @@ fn degrades() -> String {
     setting_values(167, |settings| settings.degrade.word())
 }
 
+fn failovers() -> String {
+    setting_values(168, |settings| settings.after_forced_failover.word())
+}
+
 fn starts() -> String {
     let word = |settings: &Settings| match settings.start_alone {
         StartAlone::Serve => "serve",
@@ -206,7 +212,7 @@ fn group_hello_table() -> String {
         ),
         number("granted bytes", 8, 0xb1, "of a secondary: the grant if the queue continues"),
         number("dirty bytes", 8, 0xb2, ""),
-        number("flags", 1, 5, format!("{}; others are refused", hello_flags())),
+        number("flags", 1, 13, format!("{}; others are refused", hello_flags())),
         number("features", 8, 0xb4, "abilities; unknown bits are ignored"),
         number(
             "required",
@@ -219,7 +225,8 @@ fn group_hello_table() -> String {
             1,
             2,
             format!(
-                "{}. From here to degrade: the sender's settings, for display. [A further \
+                "{}. From here to after forced failover: the sender's settings. The last one counts where both nodes say the same, \
+                 the others are for display. [A further \
                  key](change.md#a-configuration-key) is a new protocol version",
                 modes()
             ),
@@ -233,6 +240,7 @@ fn group_hello_table() -> String {
         number("queue bytes", 8, 0xb8, ""),
         number("queue items", 8, 0xb9, ""),
         number("degrade", 1, 1, degrades()),
+        number("after forced failover", 1, 1, failovers()),
     ];
     let link = "what the peer had confirmed to the sender: [format](format.md#what-the-peer-confirmed)";
     fields.extend(position("confirmed", 0x6600, [link, "", "", ""]));

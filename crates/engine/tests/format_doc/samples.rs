@@ -8,7 +8,7 @@ use engine::delta::DeltaHead;
 use engine::identity::{Confirmed, Identity, Role};
 use engine::journal::{JournalEntry, JournalIndex, RecordKind};
 use engine::limits::{REGION_BYTES, SECTOR_BYTES};
-use engine::state::{CopyDoubts, Degrade, Mode, Pause, Policy, State};
+use engine::state::{AfterForcedFailover, CopyDoubts, Degrade, Mode, Pause, Policy, State};
 use engine::superblock::{JournalHead, RollbackPoint, Superblock};
 use engine::undo;
 use engine::wire::{self, Ack, FlushPoints, FrameHeader, FrameKind, GroupHello, SyncBegin, Tick, VolumeRange};
@@ -35,6 +35,7 @@ pub fn identity() -> Identity {
         inconsistent: true,
         handed_over: true,
         continued: true,
+        forced: true,
     }
 }
 
@@ -191,11 +192,14 @@ pub fn hello() -> GroupHello {
             queue_bytes: 0xb8,
             queue_items: 0xb9,
             start_alone: StartAlone::Wait(Duration::from_nanos(0xba)),
+            after_forced_failover: AfterForcedFailover::KeepPromoted,
         },
         confirmed: confirmed(),
         went_back_to: at(0xbb00),
         keeps_over: 0xbc,
         yields_to: 0xbf,
+        keeps_by_policy: true,
+        would_yield: false,
         volume_bytes: vec![0xb3],
     }
 }

@@ -115,6 +115,9 @@ pub enum ApiRequest {
         over: u64,
         #[serde(default, skip_serializing_if = "is_false")]
         discard: bool,
+        /// This daemon's own order.
+        #[serde(skip)]
+        by_policy: bool,
     },
     /// Its other half: this node is demoted for the peer of the generation with this tag.
     Yield {
@@ -124,6 +127,9 @@ pub enum ApiRequest {
         discard: bool,
         #[serde(default, skip_serializing_if = "is_false")]
         close_clients: bool,
+        /// As of `Keep`.
+        #[serde(skip)]
+        by_policy: bool,
     },
     /// Give a mark up; so far the rollback point is the only one.
     DropMark {

@@ -2,6 +2,7 @@
 
 mod apply;
 mod forks;
+mod policy;
 mod roles;
 mod scrubs;
 mod switchover;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use engine::identity::Role;
 use engine::state::{Mode, State};
-use engine::status::GroupStatus;
+use engine::status::{GroupStatus, PolicyStep};
 use engine::{Command, CommandResult, Event, GroupId, Position, RefusalCode, VerifyOrder, VolumeId};
 use host::driver::{
     DriverControl, DriverNews, DriverSnapshot, Gone, GroupSnapshot, NoticeReceiver, RecordedRequests, entropy,
@@ -49,6 +50,7 @@ use crate::events::unix_ms;
 use crate::metrics::PageFacts;
 use crate::metrics::server::MetricsEndpoint;
 use apply::ConfigDesk;
+use policy::PolicyTries;
 use roles::RunHooks;
 use switchover::AnnouncedSwitchover;
 
@@ -81,6 +83,7 @@ pub(super) struct Desk {
     announced: RefCell<BTreeMap<GroupId, AnnouncedSwitchover>>,
     demotions: Demotions,
     scrubs: Scrubs,
+    policy_tries: PolicyTries,
     operations: Rc<Operations>,
     /// Something was heard by which a sync may have ended.
     sync_ends: Notify,
@@ -107,6 +110,14 @@ pub(super) type PeerWord = Pin<Box<dyn Future<Output = Result<Reply, String>>>>;
 
 /// By group.
 type ShownChanges = BTreeMap<String, RoleChange>;
+
+/// Groups in which this node has something to do.
+#[derive(Default)]
+struct SeenGroups {
+    /// Their peer handed over to it.
+    granted: Vec<String>,
+    by_policy: Vec<(String, PolicyStep)>,
+}
 
 /// What this node is for a group.
 pub(super) struct PlaceInGroup {
@@ -148,6 +159,7 @@ impl Desk {
             announced: RefCell::default(),
             demotions,
             scrubs,
+            policy_tries: PolicyTries::default(),
             overrides,
             link_overrides,
             recorder,
@@ -247,8 +259,9 @@ impl Desk {
 
     /// Looks for what changed in the groups' settings and lags, until the data thread has ended.
     pub async fn look_at_groups_for_ever(self: Rc<Self>) {
-        while let Ok(granted) = self.look_at_groups().await {
+        while let Ok(SeenGroups { granted, by_policy }) = self.look_at_groups().await {
             granted.iter().for_each(|group| self.takes_over(group));
+            by_policy.iter().for_each(|(group, step)| policy::follow(&self, group, *step));
             // Soon where a sync may have ended, and once for all that end together.
             if timeout(LOOK_EVERY, self.sync_ends.notified()).await.is_ok() {
                 sleep(SYNC_END_PAUSE).await;
@@ -256,22 +269,22 @@ impl Desk {
         }
     }
 
-    /// Those to which their peer handed over.
-    async fn look_at_groups(&self) -> Result<Vec<String>, Gone> {
+    async fn look_at_groups(&self) -> Result<SeenGroups, Gone> {
         let snapshot = self.control.snapshot().await?;
         self.look_at_syncs(&snapshot);
         let overrides = self.overrides.lock().await;
         let (mut looks, config) = (self.looks.lock().await, self.config());
-        let mut granted = Vec::new();
+        let mut seen = SeenGroups::default();
         for group in snapshot.groups.iter().filter(|group| !group.status.starting) {
             let Some(named) = config.group_by_id(group.status.id) else { continue };
             let (kept, now) = (overrides.of(&named.name), &group.status);
             if now.is_granted {
-                granted.push(named.name.to_string());
+                seen.granted.push(named.name.to_string());
             } else {
                 // The event that said so may be lost: the next grant is another one, wherever it stands.
                 self.granted.borrow_mut().remove(&now.id);
             }
+            seen.by_policy.extend(now.by_policy.map(|step| (named.name.to_string(), step)));
             let effective = kept.effective(&named.settings);
             let facts = GroupFacts {
                 group: named.name.as_str(),
@@ -286,7 +299,7 @@ impl Desk {
             let news = looks.look(&facts, Instant::now());
             news.into_iter().for_each(|event| self.events.sender().record(event));
         }
-        Ok(granted)
+        Ok(seen)
     }
 
     /// Whether a sync that is waited for has ended.
@@ -373,10 +386,7 @@ impl Desk {
                 let message = format!("node {} resolves no fork for another node: type it there", self.node);
                 Ok(Reply::coded(ErrorCode::BadRequest, DeskRefusal::NotCarried, message))
             }
-            ApiRequest::Keep { group, over, discard } => self.command(&group, Command::Keep { over, discard }).await,
-            ApiRequest::Yield { group, to, discard, close_clients } => {
-                self.yields(&group, to, discard, close_clients).await
-            }
+            half @ (ApiRequest::Keep { .. } | ApiRequest::Yield { .. }) => forks::half(self, half).await,
             ApiRequest::Promote { group, force, skip_hooks, is_announced } => {
                 self.promote(&group, force, RunHooks { skipped: skip_hooks, before_has_run: is_announced }).await
             }

@@ -98,8 +98,8 @@ impl FrontDesk {
         }
         let is_kept = keep == here;
         let (over, to) = if is_kept { (fork.theirs, fork.ours) } else { (fork.ours, fork.theirs) };
-        let keeps = ApiRequest::Keep { group: group.clone(), over, discard };
-        let yields = ApiRequest::Yield { group, to, discard, close_clients };
+        let keeps = ApiRequest::Keep { group: group.clone(), over, discard, by_policy: false };
+        let yields = ApiRequest::Yield { group, to, discard, close_clients, by_policy: false };
         let second = Asker { operation: Arc::default(), ..asker.clone() };
         let mut keeping = pin!(self.order(is_kept, peer, keeps, asker));
         let yielding = self.yields(!is_kept, peer, yields, second);

@@ -32,7 +32,15 @@ pub(super) fn of_group(
         };
         differ(group, primary, secondary)
     });
-    served.into_iter().chain(differ).chain(clock).collect()
+    let theirs = now.peer.settings.map(|reported| reported.after_forced_failover);
+    let failover = theirs.filter(|theirs| *theirs != settings.after_forced_failover).map(|theirs| {
+        let ours = settings.after_forced_failover.word();
+        format!(
+            "'after_forced_failover' counts where both nodes have the same: {node} has {ours}, {peer} has {}; until then a fork asks its operator",
+            theirs.word()
+        )
+    });
+    served.into_iter().chain(differ).chain(failover).chain(clock).collect()
 }
 
 fn served_otherwise(group: &GroupName, before: Mode, now: Mode) -> String {

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use engine::identity::Role;
-use engine::state::{Mode, Pause, State};
+use engine::state::{AfterForcedFailover, Mode, Pause, State};
 use engine::status::GroupGlance;
 use engine::{Command, CommandId, CommandResult, GroupId, NodeId, VolumeId};
 
+use crate::actors::follow_policy;
 use crate::checkers::facts::KnownFact;
 use crate::options::fault::FaultKind;
 use crate::world::{World, WorldEvent, resets};
@@ -86,6 +87,10 @@ impl Operator {
     pub fn act(&mut self, world: &mut World) {
         self.helps_failed(world);
         for group in world.cluster.groups() {
+            if world.cluster.options.after_forced_failover == AfterForcedFailover::KeepPromoted && world.rng.percent(30)
+            {
+                follow_policy(world, group);
+            }
             match self.plans.get(&group) {
                 None => self.tend(world, group),
                 Some(plan) => self.follow(world, group, *plan),
@@ -253,10 +258,14 @@ impl Operator {
         let (Some(ours), Some(theirs)) = (world.glance(keep, group), world.glance(other, group)) else { return };
         let discard = world.rng.percent(20);
         let over = theirs.identity.generation.tag;
-        let kept = world.command(keep, group, Command::Keep { over, discard });
+        let kept = world.command(keep, group, Command::Keep { over, discard, by_policy: false });
         if world.rng.percent(5) {
             // Somebody else does the same for the other one.
-            world.command(other, group, Command::Keep { over: ours.identity.generation.tag, discard });
+            world.command(
+                other,
+                group,
+                Command::Keep { over: ours.identity.generation.tag, discard, by_policy: false },
+            );
         }
         self.plans.insert(group, OperatorPlan::Resolve { keep, kept, yielded: None });
     }
@@ -274,7 +283,7 @@ impl Operator {
             return Some(plan);
         }
         let to = world.glance(keep, group)?.identity.generation.tag;
-        let yielded = Some(world.command(other, group, Command::Yield { to }));
+        let yielded = Some(world.command(other, group, Command::Yield { to, by_policy: false }));
         Some(OperatorPlan::Resolve { keep, kept, yielded })
     }
 

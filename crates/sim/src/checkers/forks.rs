@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use engine::delta::{DeltaHead, DeltaWalk, HEAD_BYTES};
+use engine::identity::Identity;
 use engine::{GroupId, Store};
 
 use crate::nodes::SimCluster;
@@ -11,11 +12,17 @@ use crate::oracle::{Oracle, OracleFailure};
 use crate::payload::crc32c;
 use crate::stamps::SECTOR;
 
-/// An operator's order to keep a node's content.
-struct KeepOrder {
-    /// The other one's generation.
-    over: u64,
-    discard: bool,
+/// As it was ordered that a node's content is kept: over which generation, and by whom.
+#[derive(Clone, Copy)]
+pub struct KeepOrdered {
+    pub over: u64,
+    pub discard: bool,
+    pub by_policy: bool,
+}
+
+/// An order to keep a node's content.
+pub struct KeepOrder {
+    ordered: KeepOrdered,
     /// What the node that is kept held then. What it writes later is no difference that was there.
     images: Vec<Vec<u8>>,
 }
@@ -23,15 +30,65 @@ struct KeepOrder {
 #[derive(Default)]
 pub struct ForkChecker {
     orders: BTreeMap<(GroupId, usize), KeepOrder>,
+    /// The last promotion of each node: the generation that it left, the one that it began, and whether it was forced.
+    promotions: BTreeMap<(GroupId, usize), (u64, u64, bool)>,
 }
 
 /// What a delta holds: by volume and sector.
 type SavedSectors = BTreeMap<(usize, usize), Vec<u8>>;
 
 impl ForkChecker {
-    pub fn ordered(&mut self, cluster: &SimCluster, node: usize, group: GroupId, (over, discard): (u64, bool)) {
+    /// What was ordered before is given back, for [`ForkChecker::is_refused`].
+    pub fn ordered(
+        &mut self,
+        cluster: &SimCluster,
+        node: usize,
+        group: GroupId,
+        ordered: KeepOrdered,
+    ) -> Option<KeepOrder> {
         let images = cluster[node].views(group).into_iter().map(<[u8]>::to_vec).collect();
-        self.orders.insert((group, node), KeepOrder { over, discard, images });
+        self.orders.insert((group, node), KeepOrder { ordered, images })
+    }
+
+    /// It was refused at once: one that was under way goes on.
+    pub fn is_refused(&mut self, node: usize, group: GroupId, before: Option<KeepOrder>) {
+        match before {
+            Some(before) => _ = self.orders.insert((group, node), before),
+            None => _ = self.orders.remove(&(group, node)),
+        }
+    }
+
+    pub fn is_promoted(&mut self, node: usize, group: GroupId, identity: &Identity, forced: bool) {
+        let (left, begun) = (identity.parent.generation.tag, identity.generation.tag);
+        self.promotions.insert((group, node), (left, begun, forced));
+    }
+
+    /// A choice that nobody typed is on record: of the two only this node was promoted since they parted, and with force; and the other one
+    /// is in the run in which they did.
+    pub fn check_policy(&self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+        let by_policy = self.orders.get(&(group, node)).is_some_and(|order| order.ordered.by_policy);
+        let Some(ours) = cluster.glance(node, group).map(|glance| glance.identity).filter(|_| by_policy) else {
+            return Ok(());
+        };
+        let objects = |what: &str| {
+            let what = format!("group {}: node {node} keeps its content by policy, {what}", group.0);
+            Err(OracleFailure::new(Oracle::OneWriter, what))
+        };
+        if let Some((_, begun, false)) = self.promotions.get(&(group, node))
+            && *begun == ours.generation.tag
+        {
+            return objects("and nobody forced its promotion");
+        }
+        let other = cluster.other(group, node);
+        let theirs = cluster.glance(other, group).map(|glance| glance.identity.incarnation);
+        match self.promotions.get(&(group, other)) {
+            Some((left, ..)) if *left == ours.parent.generation.tag => objects("and the other one was promoted, too"),
+            // It may be an older copy of itself.
+            _ if theirs.is_some_and(|run| run != ours.parent.incarnation) => {
+                objects("and the other one was started again since")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Somebody ordered that this node is kept.
@@ -45,12 +102,12 @@ impl ForkChecker {
         let Some(order) = self.orders.get(&(group, node)) else {
             return objects(format!("node {node} keeps its content, and nobody ordered it"));
         };
-        if order.discard {
+        if order.ordered.discard {
             return Ok(());
         }
         let other = cluster.other(group, node);
         let file = cluster[other].storage.disk_if_any(Store::Delta(group)).map_or(&[][..], |disk| disk.durable());
-        let saved = match saved_sectors(file, order.over) {
+        let saved = match saved_sectors(file, order.ordered.over) {
             Ok(saved) => saved,
             Err(what) => return objects(format!("the delta of node {other} is not whole: {what}")),
         };

@@ -279,6 +279,7 @@ impl HostilePeer {
             inconsistent: rng.percent(10),
             handed_over: rng.percent(5),
             continued: rng.percent(5),
+            forced: rng.percent(5),
         };
         self.says_as(rng, kind, identity)
     }
@@ -304,6 +305,8 @@ impl HostilePeer {
             went_back_to: if rng.percent(10) { identity.parent } else { Position::default() },
             keeps_over: if rng.percent(30) { victims_tag } else { 0 },
             yields_to: if rng.percent(30) { victims_tag } else { 0 },
+            keeps_by_policy: rng.percent(30),
+            would_yield: rng.percent(30),
             volume_bytes: (0..count).map(|_| size(self, rng)).collect(),
         };
         (FrameHeader::new(kind, self.session, GROUP), self.says.encode())

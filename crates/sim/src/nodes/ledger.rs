@@ -46,6 +46,7 @@ impl CommandLedger {
             queue_bytes: options.queue_bytes,
             queue_items: options.queue_items,
             start_alone: StartAlone::Wait(Duration::from_millis(options.start_alone_ms)),
+            after_forced_failover: options.after_forced_failover,
         };
         let groups = (0..options.groups()).map(GroupId);
         CommandLedger {

@@ -112,12 +112,12 @@ impl ScriptStep {
             }
             ScriptStep::Keep(node) => {
                 if let Some(over) = tag_of(world, 1 - node) {
-                    world.command(node, GROUP, Command::Keep { over, discard: false });
+                    world.command(node, GROUP, Command::Keep { over, discard: false, by_policy: false });
                 }
             }
             ScriptStep::Yield(node) => {
                 if let Some(to) = tag_of(world, 1 - node) {
-                    world.command(node, GROUP, Command::Yield { to });
+                    world.command(node, GROUP, Command::Yield { to, by_policy: false });
                 }
             }
             ScriptStep::Crash { node, power, down_ns } => world.crash(node, power, down_ns),

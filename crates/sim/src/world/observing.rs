@@ -220,7 +220,11 @@ fn sees_switchover_close(node: &mut SimNode, group: GroupId) {
 fn is_promoted(world: &mut World, node: usize, group: GroupId) {
     let World { checkers, cluster, .. } = world;
     checkers.is_promoted(cluster, group, node);
-    if cluster.ledger.was_promoted(group, node) {
+    let forced = cluster.ledger.was_promoted(group, node);
+    if let Some(glance) = cluster.glance(node, group) {
+        checkers.forks.is_promoted(node, group, &glance.identity, forced);
+    }
+    if forced {
         checkers.facts.add(KnownFact::Forked(group));
     }
     checkers.sees_primary(cluster, node, group);
@@ -283,6 +287,7 @@ fn kept_in_doubt(world: &mut World, node: usize, group: GroupId) -> Result<(), O
 /// The operator's choice of this node is on record.
 fn fork_kept(world: &mut World, node: usize, group: GroupId) -> Result<(), OracleFailure> {
     world.checkers.check_kept(&world.cluster, node, group)?;
+    world.checkers.forks.check_policy(&world.cluster, node, group)?;
     // Whoever keeps this node's content keeps what somebody wrote to it from outside: with the content it is chosen over the peer's, as by
     // `sync --full`, and what stands there since is what both are to hold.
     world.checkers.facts.remove(KnownFact::ChangedOutside(group, node));

@@ -5,6 +5,7 @@ use engine::{Command, CommandId, CommandResult, GroupId, Input, Request, Request
 
 use super::World;
 use crate::checkers::facts::KnownFact;
+use crate::checkers::forks::KeepOrdered;
 use crate::checkers::repeated;
 use crate::checkers::writes::ClientRequest;
 use crate::payload::Payload;
@@ -21,9 +22,11 @@ impl World {
                 self.checkers.writes.tail_given_up(group);
             }
         }
-        if let Command::Keep { over, discard } = command {
-            self.checkers.forks.ordered(&self.cluster, node, group, (over, discard));
-        }
+        let keep = if let Command::Keep { over, discard, by_policy } = command {
+            Some(self.checkers.forks.ordered(&self.cluster, node, group, KeepOrdered { over, discard, by_policy }))
+        } else {
+            None
+        };
         let set = if let Command::Set(settings) = &command { Some(*settings) } else { None };
         let (wanted, before) = (repeated::role_wanted(&command), self.glance(node, group));
         let releases = set.is_some() || matches!(command, Command::Logging);
@@ -32,6 +35,9 @@ impl World {
         }
         let (typed, was_reached) = (command.clone(), is_reached(self, node, group, &command));
         self.input(node, Input::Command { group, id, command });
+        if let (Some(before), Some(CommandResult::Refused(_))) = (keep, self.cluster.ledger.result(id)) {
+            self.checkers.forks.is_refused(node, group, before);
+        }
         if releases {
             // What was admitted before in the same turn was checked only now.
             self.checkers.writes.order_typed(group);

@@ -79,8 +79,9 @@ impl SuperWriter {
         (sb.aside, sb.sync_aside) = (VolumeSet::default(), VolumeSet::default());
     }
 
-    /// A secondary becomes a primary, in a generation above its own and its peer's. `both_hold`: the peer holds the same image.
-    pub fn promoted(&mut self, position: Position, peers_number: u64, tag: u64, both_hold: bool) {
+    /// A secondary becomes a primary, in a generation above its own and its peer's. `both_hold`: the peer holds the same image. `forced`: an
+    /// operator said that this one counts, whatever the peer has.
+    pub fn promoted(&mut self, position: Position, (peers_number, tag): (u64, u64), (forced, both_hold): (bool, bool)) {
         let sb = &mut self.current;
         if both_hold {
             sb.confirmed = Confirmed { position, image: position };
@@ -92,7 +93,7 @@ impl SuperWriter {
         identity.incarnation.0 += 1;
         identity.role = Role::Primary;
         identity.handed_over = false;
-        identity.continued = continued;
+        (identity.continued, identity.forced) = (continued, forced || continued);
         (sb.given_up, sb.alone, sb.compare, sb.held_in_logging, sb.kept_over) = (Seq::NONE, true, false, false, 0);
         // What stands in each volume here counts from now on.
         (sb.aside, sb.sync_aside) = (VolumeSet::default(), VolumeSet::default());
@@ -122,7 +123,7 @@ impl SuperWriter {
         let identity = &mut self.current.identity;
         identity.parent = Position { generation: old.generation, incarnation: old.incarnation, seq: last };
         identity.generation = Generation { number, tag: tag(number) };
-        identity.continued = true;
+        (identity.continued, identity.forced) = (true, false);
         self.current.alone = true;
     }
 
@@ -232,7 +233,7 @@ impl SuperWriter {
         identity.position = begin.from;
         identity.inconsistent |= !begin.nothing_dirty && !injected(Fault::SyncNotRecorded);
         identity.handed_over = false;
-        identity.continued = false;
+        (identity.continued, identity.forced) = (false, false);
         (self.current.given_up, self.current.changed_outside) = (Seq::NONE, false);
         self.current.went_back_to = Position::default();
         self.current.sync_aside = begin.aside;

@@ -8,8 +8,8 @@ use host::driver::Gone;
 use units::exact::show_size;
 
 use super::{Desk, beside};
-use crate::api::Reply;
 use crate::api::refusals::DeskRefusal;
+use crate::api::{ApiRequest, Reply};
 
 /// The histories that the two nodes of a group are in.
 pub(in crate::daemon) struct ForkOfGroup {
@@ -18,9 +18,34 @@ pub(in crate::daemon) struct ForkOfGroup {
     pub theirs: u64,
 }
 
+/// An order to yield.
+struct Yielding {
+    to: u64,
+    discard: bool,
+    close_clients: bool,
+    by_policy: bool,
+}
+
+/// One of the two halves of an order by which a fork is resolved.
+pub(super) async fn half(desk: &Desk, request: ApiRequest) -> Result<Reply, Gone> {
+    match request {
+        ApiRequest::Keep { group, over, discard, by_policy } => {
+            desk.command(&group, Command::Keep { over, discard, by_policy }).await
+        }
+        ApiRequest::Yield { group, to, discard, close_clients, by_policy } => {
+            desk.yields(&group, Yielding { to, discard, close_clients, by_policy }).await
+        }
+        _ => unreachable!("nothing else is half of it"),
+    }
+}
+
 impl Desk {
     /// Room for what is saved is looked for before anybody is demoted.
-    pub(super) async fn yields(&self, name: &str, to: u64, discard: bool, close_clients: bool) -> Result<Reply, Gone> {
+    async fn yields(
+        &self,
+        name: &str,
+        Yielding { to, discard, close_clients, by_policy }: Yielding,
+    ) -> Result<Reply, Gone> {
         let id = match self.find_taken_up(name) {
             Ok((id, _)) => id,
             Err(unknown) => return Ok(unknown),
@@ -44,7 +69,7 @@ impl Desk {
                 return Ok(Reply::refused(RefusalCode::DeltaSpace, format!("{name}: {why}")));
             }
         }
-        self.demote(name, close_clients, false, Command::Yield { to }).await
+        self.demote(name, close_clients, false, Command::Yield { to, by_policy }).await
     }
 
     /// How the two nodes of a group stand to each other, for whoever resolves a fork.

@@ -74,10 +74,13 @@ impl CommandText {
             ApiRequest::Switchover(order) if !order.only_asks => {
                 ("switchover", Some(&order.group), switchover_words(order))
             }
-            ApiRequest::Keep { group, over, discard } => {
-                ("resolve keep", Some(group), format!("{over:016x}{}", if *discard { " --discard" } else { "" }))
+            ApiRequest::Keep { group, over, discard, by_policy } => {
+                let discard = if *discard { " --discard" } else { "" };
+                ("resolve keep", Some(group), format!("{over:016x}{discard}{}", policy_words(*by_policy)))
             }
-            ApiRequest::Yield { group, to, .. } => ("resolve yield", Some(group), format!("{to:016x}")),
+            ApiRequest::Yield { group, to, by_policy, .. } => {
+                ("resolve yield", Some(group), format!("{to:016x}{}", policy_words(*by_policy)))
+            }
             ApiRequest::DropMark { group, name } => ("mark drop", Some(group), name.clone()),
             ApiRequest::Verify { group, .. } => ("verify", Some(group), verify_words(request)),
             ApiRequest::VerifyStop { group } => ("verify", Some(group), "--stop".to_owned()),
@@ -153,6 +156,11 @@ pub(in crate::daemon) fn switchover_words(order: &SwitchoverOrder) -> String {
     let clients = order.close_clients.then(|| "--close-clients".to_owned());
     let hooks = order.skip_hooks.then(|| SKIP_HOOKS.to_owned());
     to.into_iter().chain(timeout).chain(clients).chain(hooks).collect::<Vec<_>>().join(" ")
+}
+
+/// Behind an order that nobody typed.
+fn policy_words(by_policy: bool) -> &'static str {
+    if by_policy { " by after_forced_failover" } else { "" }
 }
 
 /// Options of a verify as they are typed.
