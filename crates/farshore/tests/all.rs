@@ -30,6 +30,7 @@ mod events;
 mod failover_sync;
 mod filesystem;
 mod first_start;
+mod forks_over_wan;
 mod hung_disk;
 mod kill_rounds;
 mod larger_devices;
