@@ -24,7 +24,7 @@ fn with_policy() -> ScenarioWorld {
 /// Both daemons look at the group for so long, every 100 ms.
 fn daemons_look(world: &mut ScenarioWorld, seconds: u64) {
     for _ in 0..10 * seconds {
-        follow_policy(world, GROUP);
+        follow_policy(world, GROUP, true);
         world.pass(100 * MILLISECOND);
     }
 }

@@ -87,9 +87,10 @@ impl Operator {
     pub fn act(&mut self, world: &mut World) {
         self.helps_failed(world);
         for group in world.cluster.groups() {
-            if world.cluster.options.after_forced_failover == AfterForcedFailover::KeepPromoted && world.rng.percent(30)
-            {
-                follow_policy(world, group);
+            if world.cluster.options.after_forced_failover == AfterForcedFailover::KeepPromoted {
+                // Whoever is to yield is waited for only a while.
+                let may_keep = world.rng.percent(30);
+                follow_policy(world, group, may_keep);
             }
             match self.plans.get(&group) {
                 None => self.tend(world, group),

@@ -6,11 +6,12 @@ use engine::{Command, GroupId};
 
 use crate::world::World;
 
-/// Both daemons look at a group, one after the other.
-pub fn follow_policy(world: &mut World, group: GroupId) {
+/// Both daemons look at a group, one after the other. `may_keep`: not only to yield.
+pub fn follow_policy(world: &mut World, group: GroupId, may_keep: bool) {
     for node in world.cluster.pair(group) {
         let step = world.cluster[node].status_of(group).and_then(|status| status.by_policy);
         let command = match step {
+            Some(PolicyStep::Keep { .. }) if !may_keep => continue,
             Some(PolicyStep::Keep { over }) => Command::Keep { over, discard: false, by_policy: true },
             Some(PolicyStep::Yield { to }) => Command::Yield { to, by_policy: true },
             None => continue,
