@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod checks;
 mod config;
+pub mod group;
 pub mod groups;
 pub mod line;
 pub mod pair;
@@ -16,6 +17,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 pub use crate::log::LogForm;
 pub use config::{CheckArgs, ConfigApplyArgs, ConfigCommand, ConfigPlanArgs};
+use group::GroupCommand;
 use groups::GroupsArgs;
 use reach::{DEFAULT_CONFIG, Reach, ReachAny, default_config};
 
@@ -145,6 +147,9 @@ pub enum CliCommand {
     /// Show or give up the images kept besides the volumes' own, such as the one before a sync
     #[command(subcommand)]
     Mark(MarkCommand),
+    /// Go on without a volume whose disk is dead, and take it back on another disk
+    #[command(subcommand)]
+    Group(GroupCommand),
     /// Look at the connections to other nodes, tune them, see how they did
     #[command(subcommand)]
     Link(LinkCommand),

@@ -140,6 +140,9 @@ coverage_points! {
     CopySetAside,
     Rejoined,
     PromotedWithoutVolume,
+    VolumeDetached,
+    VolumeAttached,
+    PeerDetached,
 }
 
 /// How often each branch was taken.

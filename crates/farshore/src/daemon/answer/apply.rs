@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout, timeout_at};
 
 use super::{CHANGE_PATIENCE, Desk, beside, turn};
 use crate::api::refusals::DeskRefusal;
-use crate::api::{ConfigAction, ConfigPlan, ConfigStep, ErrorCode, Reply};
+use crate::api::{CONFIG_PLAN_SCHEMA, ConfigAction, ConfigPlan, ConfigStep, ErrorCode, Reply};
 use crate::daemon::attached;
 use crate::daemon::configuration::{self, ConfigChange, RunningGroups};
 use crate::daemon::reconnect::{HeldWriters, ReconnectReason, reconnect};
@@ -96,6 +96,28 @@ impl ConfigDesk<'_> {
             return Ok(refusal);
         }
         self.carry_out(wanted, &plan, (close_clients, held)).await
+    }
+
+    /// The group starts anew as it is configured, with what is recorded of its volumes. Its clients are held, where it serves any.
+    pub async fn begins_anew(&self, name: &str, held: RoleChangeUnderWay<'_>) -> Result<Reply, Gone> {
+        let config = self.0.config();
+        let running = self.running(&config).await?;
+        let clients_held = running.clients.get(name).copied().unwrap_or(0);
+        let step = ConfigStep {
+            action: ConfigAction::Restart,
+            group: Some(name.to_owned()),
+            text: String::new(),
+            clients: 0,
+            clients_held,
+        };
+        let plan = ConfigPlan {
+            schema: CONFIG_PLAN_SCHEMA.to_owned(),
+            node: self.0.node.to_string(),
+            file: String::new(),
+            steps: vec![step],
+            needs_restart: Vec::new(),
+        };
+        self.carry_out((*config).clone(), &plan, (true, vec![held])).await
     }
 
     /// Reads the file, and compares.

@@ -1,0 +1,229 @@
+//! `group detach` and `group attach`: a group goes on without a volume of this node whose disk is dead, and takes it back on another disk.
+//!
+//! What must hold:
+//! * the record comes first, then the group starts anew: whatever ends in between, the next start knows;
+//! * on a primary nobody uses the volume, or who does is cut off; clients of the others are held;
+//! * a disk that has come counts for nothing, and is taken where the peer has what counts.
+
+use std::time::{Duration, Instant};
+
+use engine::identity::Role;
+use engine::{RefusalCode, VolumeId};
+use host::driver::Gone;
+use settings::ConfiguredGroup;
+use tokio::time::{sleep, timeout};
+
+use super::apply::ConfigDesk;
+use super::{CHANGE_PATIENCE, Desk, beside, turn};
+use crate::api::refusals::DeskRefusal;
+use crate::api::{ErrorCode, Reply};
+use crate::daemon::attached;
+use crate::daemon::detached::{DetachOutcome, DetachRecord};
+use crate::daemon::role_changes::RoleChange;
+
+/// How long a record in the state directory, or a look at a device, is waited for.
+const DISK_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the peer is waited for once the group has started anew.
+const MEETING_PATIENCE: Duration = Duration::from_secs(3);
+
+/// What is done to a volume.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DiskChange {
+    Detach,
+    Attach,
+}
+
+/// The desk as it changes which volumes of a group are on disks.
+pub(super) struct DiskDesk<'a>(pub &'a Desk);
+
+impl DiskDesk<'_> {
+    pub async fn detach(&self, name: &str, volume: &str, close_clients: bool) -> Result<Reply, Gone> {
+        let group = match self.0.find(name) {
+            Ok((_, group)) => group,
+            Err(unknown) => return Ok(unknown),
+        };
+        if let Err(unknown) = volume_of(&group, volume) {
+            return Ok(unknown);
+        }
+        if !close_clients && let Some(refusal) = self.users_of(name, volume).await? {
+            return Ok(refusal);
+        }
+        self.change_disk(&group, volume, DiskChange::Detach).await
+    }
+
+    pub async fn attach(&self, name: &str, volume: &str) -> Result<Reply, Gone> {
+        let group = match self.0.find(name) {
+            Ok((_, group)) => group,
+            Err(unknown) => return Ok(unknown),
+        };
+        match volume_of(&group, volume) {
+            Ok(_) => self.change_disk(&group, volume, DiskChange::Attach).await,
+            Err(unknown) => Ok(unknown),
+        }
+    }
+
+    /// Clients of that export. One that has just left may be attached for a moment still.
+    async fn users_of(&self, name: &str, volume: &str) -> Result<Option<Reply>, Gone> {
+        let export = format!("{name}/{volume}");
+        for look in 0..attached::LOOKS {
+            let mut clients = self.0.control.snapshot().await?.clients;
+            clients.retain(|client| client.export == export);
+            if clients.is_empty() {
+                return Ok(None);
+            }
+            if look + 1 == attached::LOOKS {
+                return Ok(Some(attached::refusal(name, &clients, &format!("group detach {name} {volume}"))));
+            }
+            sleep(attached::LOOK_AGAIN_AFTER).await;
+        }
+        Ok(None)
+    }
+
+    async fn change_disk(&self, group: &ConfiguredGroup, volume: &str, change: DiskChange) -> Result<Reply, Gone> {
+        let name = group.name.as_str();
+        let _alone = match turn(&self.0.changing, (name, &self.0.node), CHANGE_PATIENCE).await {
+            Ok(alone) => alone,
+            Err(refusal) => return Ok(refusal),
+        };
+        let held = match self.0.role_changes.begin(name, RoleChange::Reload, self.0.node.as_str()) {
+            Ok(held) => held,
+            Err(refusal) => return Ok(refusal),
+        };
+        let outcome = match self.record_disk(group, volume, change).await {
+            Ok(outcome) => outcome,
+            Err(refusal) => return Ok(refusal),
+        };
+        if matches!(outcome, DetachOutcome::WasSo) && self.is_up(group, volume, change).await? {
+            let word = if change == DiskChange::Detach { "is detached already" } else { "is not detached" };
+            return Ok(Reply::unchanged(format!("{name}: volume {volume} {word}; nothing to do")));
+        }
+        let reply = ConfigDesk(self.0).begins_anew(name, held).await?;
+        let warnings = match reply {
+            Reply::Ok { warnings, .. } => warnings,
+            Reply::Error { refusal: Some(refusal), .. } if refusal.code == DeskRefusal::NotDoneYet.word() => {
+                let message = format!(
+                    "{name}: it is on record, and the group has not come to rest, as a disk owes it an answer: its export is closed, and it \
+                     starts anew when it has that. If the disk hangs for good, restart the daemon of this node"
+                );
+                return Ok(Reply::failed(DeskRefusal::NotDoneYet, message));
+            }
+            other => return Ok(other),
+        };
+        if let Some(why) = self.0.refused.why(name) {
+            let message = format!("{name}: it is on record, and the group is not taken up: {why}");
+            return Ok(Reply::refused(RefusalCode::GroupFailed, message));
+        }
+        self.meets_peer(group).await?;
+        Ok(Reply::done(self.said(group, volume, change).await?, warnings))
+    }
+
+    /// So that what is typed next finds a peer that has heard of it. If it is away, it will hear.
+    async fn meets_peer(&self, group: &ConfiguredGroup) -> Result<(), Gone> {
+        let (id, until) = (self.0.config().group_id(group), Instant::now() + MEETING_PATIENCE);
+        while Instant::now() < until {
+            sleep(attached::LOOK_AGAIN_AFTER).await;
+            if self.0.status_of(id).await?.is_some_and(|status| !status.starting && status.peer.role.is_some()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn record_disk(
+        &self,
+        group: &ConfiguredGroup,
+        volume: &str,
+        change: DiskChange,
+    ) -> Result<DetachOutcome, Reply> {
+        let (config, node, named) = (self.0.config(), self.0.node.clone(), group.clone());
+        let (name, volume) = (group.name.to_string(), volume.to_owned());
+        let recorded = beside(move || {
+            let record = DetachRecord::of(&config, &node, &named);
+            match change {
+                DiskChange::Detach => {
+                    let detached = record.read().map_err(failed)?;
+                    let left = named.volumes.iter().filter(|left| !detached.contains_key(left.name.as_str()));
+                    if !detached.contains_key(&volume) && left.count() < 2 {
+                        let why = "the group would be left with no volume: what is there to go on?";
+                        return Err((Some(RefusalCode::LastInOrder), why.to_owned()));
+                    }
+                    record.detach(&volume).map_err(failed)
+                }
+                DiskChange::Attach => {
+                    let is_here = record.read().map_err(failed)?.contains_key(&volume);
+                    if is_here && record.role() == Some(Role::Primary) {
+                        let (name, peer) = (&named.name, named.peer_of(&node).map(ToString::to_string));
+                        let peer = peer.unwrap_or_default();
+                        let why = format!(
+                            "this node is the primary, and what counts of the volume stands on {peer}: 'farshore demote {name}' here, 'farshore \
+                             promote {name} --force' on {peer}, and then 'farshore group attach {name} {volume}' here"
+                        );
+                        return Err((Some(RefusalCode::VolumeDetached), why));
+                    }
+                    record.attach(&volume).map_err(failed)
+                }
+            }
+        });
+        match timeout(DISK_PATIENCE, recorded).await {
+            Ok(Ok(outcome)) => Ok(outcome),
+            Ok(Err((code, why))) => {
+                let message = format!("{name}: nothing was changed: {why}");
+                Err(code.map_or_else(
+                    || Reply::refused(DeskRefusal::Failed, message.clone()),
+                    |code| Reply::refused(code, message.clone()),
+                ))
+            }
+            Err(_) => {
+                let message =
+                    format!("{name}: the state disk, or the device, has answered nothing for {DISK_PATIENCE:?}");
+                Err(Reply::refused(DeskRefusal::StateDiskSilent, message))
+            }
+        }
+    }
+
+    /// The group runs in accordance with the record.
+    async fn is_up(&self, group: &ConfiguredGroup, volume: &str, change: DiskChange) -> Result<bool, Gone> {
+        let Some(status) = self.0.status_of(self.0.config().group_id(group)).await? else { return Ok(false) };
+        let named = group.volumes.iter().zip(&status.volumes);
+        let mut is_as_recorded = named.filter(|(named, _)| named.name.as_str() == volume);
+        let is_so = is_as_recorded.any(|(_, now)| now.is_detached == (change == DiskChange::Detach));
+        let has_failed = matches!(status.state, engine::state::State::Failed(_));
+        // What is attached already, and failed for another reason, is a matter for 'reset'.
+        Ok(is_so && !has_failed || change == DiskChange::Attach)
+    }
+
+    async fn said(&self, group: &ConfiguredGroup, volume: &str, change: DiskChange) -> Result<String, Gone> {
+        let (name, peer) = (&group.name, group.peer_of(&self.0.node).map(ToString::to_string).unwrap_or_default());
+        let role = self.0.status_of(self.0.config().group_id(group)).await?.map(|status| status.role);
+        Ok(match (change, role) {
+            (DiskChange::Detach, Some(Role::Primary)) => format!(
+                "{name}: volume {volume} is detached: its export is closed, and the copy on {peer} stays as it is; the other volumes go on"
+            ),
+            (DiskChange::Detach, _) => format!(
+                "{name}: volume {volume} is detached: nothing of it is kept here, and the other volumes go on; with another disk in its place: \
+                 farshore group attach {name} {volume}"
+            ),
+            (DiskChange::Attach, _) => format!(
+                "{name}: volume {volume} has a disk again, and holds nothing that counts before all of it was sent: farshore sync {name} \
+                 --volume {volume}"
+            ),
+        })
+    }
+}
+
+/// The volume of this name.
+///
+/// # Errors
+/// The answer: there is none.
+pub(super) fn volume_of(group: &ConfiguredGroup, volume: &str) -> Result<VolumeId, Reply> {
+    let found = group.volumes.iter().position(|named| named.name.as_str() == volume);
+    found.and_then(|at| u16::try_from(at).ok()).map(VolumeId).ok_or_else(|| {
+        let names: Vec<_> = group.volumes.iter().map(|volume| volume.name.as_str()).collect();
+        let message = format!("group {} has no volume {volume:?}; its volumes are {}", group.name, names.join(", "));
+        Reply::error(ErrorCode::BadValue, message)
+    })
+}
+
+fn failed(error: anyhow::Error) -> (Option<RefusalCode>, String) {
+    (None, format!("{error:#}"))
+}
