@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use engine::identity::Role;
 use engine::state::{Mode, State};
-use engine::status::{GroupStatus, PolicyStep};
+use engine::status::GroupStatus;
 use engine::{Command, CommandResult, Event, GroupId, Position, RefusalCode, VerifyOrder, VolumeId};
 use host::driver::{
     DriverControl, DriverNews, DriverSnapshot, Gone, GroupSnapshot, NoticeReceiver, RecordedRequests, entropy,
@@ -52,7 +52,7 @@ use crate::metrics::PageFacts;
 use crate::metrics::server::MetricsEndpoint;
 use apply::ConfigDesk;
 use dead_disk::{DiskDesk, volume_of};
-use policy::PolicyTries;
+use policy::{PolicyTries, SeenGroups};
 use roles::RunHooks;
 use switchover::AnnouncedSwitchover;
 
@@ -112,14 +112,6 @@ pub(super) type PeerWord = Pin<Box<dyn Future<Output = Result<Reply, String>>>>;
 
 /// By group.
 type ShownChanges = BTreeMap<String, RoleChange>;
-
-/// Groups in which this node has something to do.
-#[derive(Default)]
-struct SeenGroups {
-    /// Their peer handed over to it.
-    granted: Vec<String>,
-    by_policy: Vec<(String, PolicyStep)>,
-}
 
 /// What this node is for a group.
 pub(super) struct PlaceInGroup {

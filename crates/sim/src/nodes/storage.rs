@@ -509,16 +509,14 @@ impl NodeStorage {
         match job.kind {
             JobKind::Write { write, offset, length, durable } => {
                 self.rot.mend(store, offset..offset + length, now);
-                let error = self.write_error(store, now, serves, rng);
-                match error {
-                    Some(_) => {
-                        // Where a scenario has it last, nothing of a record lands.
-                        let never = !matches!(store, Store::Volume(..)) && self.trouble.state_full_until == ALWAYS;
-                        self.disk_mut(store).fail_write(write, offset, length, || !never && rng.percent(50));
-                    }
-                    None => self.disk_mut(store).end_write(now, write, offset, length, durable),
-                }
-                error.map_or(Ok(IoDone::Done), Err)
+                let Some(error) = self.write_error(store, now, serves, rng) else {
+                    self.disk_mut(store).end_write(now, write, offset, length, durable);
+                    return Ok(IoDone::Done);
+                };
+                // Where a scenario has it last, nothing of a record lands.
+                let never = !matches!(store, Store::Volume(..)) && self.trouble.state_full_until == ALWAYS;
+                self.disk_mut(store).fail_write(write, offset, length, || !never && rng.percent(50));
+                Err(error)
             }
             JobKind::Flush { completions } => {
                 if let Store::Volume(group, _) = store

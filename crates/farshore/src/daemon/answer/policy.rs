@@ -21,6 +21,14 @@ const KEEP_PAUSES: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(
 /// The other one looks whether its clients have gone, as long as it is waited for.
 const YIELD_PAUSE: Duration = Duration::from_secs(10);
 
+/// Groups in which this node has something to do.
+#[derive(Default)]
+pub(super) struct SeenGroups {
+    /// Their peer handed over to it.
+    pub granted: Vec<String>,
+    pub by_policy: Vec<(String, PolicyStep)>,
+}
+
 /// What was tried for each group, how often in a row, and until when nothing is.
 #[derive(Default)]
 pub(super) struct PolicyTries(RefCell<BTreeMap<String, PolicyTry>>);
