@@ -518,17 +518,7 @@ impl NodeStorage {
                 self.disk_mut(store).fail_write(write, offset, length, || !never && rng.percent(50));
                 Err(error)
             }
-            JobKind::Flush { completions } => {
-                if let Store::Volume(group, _) = store
-                    && std::mem::take(&mut self.trouble.fail_next_flush)
-                {
-                    self.disk_mut(store).fail_flush(completions, rng);
-                    self.forgot.push(group);
-                    return Err(IoError::Io);
-                }
-                self.disk_mut(store).end_flush(completions);
-                Ok(IoDone::Done)
-            }
+            JobKind::Flush { completions } => self.finish_flush(store, completions, rng),
             JobKind::ReadMeta { offset, length } => {
                 let all = self.disk(store).view();
                 Ok(IoDone::Meta(all[offset as usize..all.len().min((offset + u64::from(length)) as usize)].to_vec()))
@@ -573,6 +563,18 @@ impl NodeStorage {
                 self.keyed(group_of(store), answer)
             }
         }
+    }
+
+    fn finish_flush(&mut self, store: Store, completions: u64, rng: &mut Rng) -> Result<IoDone, IoError> {
+        if let Store::Volume(group, _) = store
+            && std::mem::take(&mut self.trouble.fail_next_flush)
+        {
+            self.disk_mut(store).fail_flush(completions, rng);
+            self.forgot.push(group);
+            return Err(IoError::Io);
+        }
+        self.disk_mut(store).end_flush(completions);
+        Ok(IoDone::Done)
     }
 
     /// A session with the group's peer begins.
