@@ -7,6 +7,7 @@ pub mod delta;
 pub mod fork;
 pub mod identity;
 pub mod journal;
+pub mod other_volumes;
 pub mod superblock;
 pub mod undo;
 pub mod wire;

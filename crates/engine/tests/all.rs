@@ -7,6 +7,7 @@ mod features;
 mod format_doc;
 mod fua_waits;
 mod left_over_batch;
+mod other_volumes;
 mod refused;
 mod scheduling;
 mod stopped_while_starting;

@@ -22,6 +22,7 @@ mod link_view;
 pub mod names;
 mod open;
 mod operations;
+mod other_volumes;
 mod patience;
 mod peer_desk;
 mod preview;

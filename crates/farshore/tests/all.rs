@@ -46,6 +46,7 @@ mod modes;
 mod one_group_fails;
 mod operations;
 mod other_devices;
+mod other_volumes;
 mod owners;
 mod pages;
 mod pair;

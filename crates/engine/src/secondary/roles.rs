@@ -107,7 +107,7 @@ fn peer_says_nothing(cx: &Cx, peer: &Greeting, at: u64) -> (RefusalCode, String)
 fn lacks_volume(common: &GroupCommon, at: u64) -> Option<String> {
     let named = common.sb.aside.named()?;
     Some(format!(
-        "the copy here is consistent without {named}, which the primary set aside and which has not rejoined: --force promotes this node \
-         at sequence {at} with what stands in it here, which is older or of several moments"
+        "the copy here is consistent without {named}, which was set aside or came to the group, and is not part of the copy before a sync \
+         has ended: --force promotes this node at sequence {at} with what stands in it here, which is older or of several moments"
     ))
 }

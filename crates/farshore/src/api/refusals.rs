@@ -60,6 +60,7 @@ desk_refusals! {
     PromotionUnderWay = "promotion-under-way", Later, "a promotion of the group waits for a disk or for space; the answer names its operation";
     BadConfiguration = "bad-configuration", Never, "the configuration file, or a device that it names, has problems, all of which are told";
     NeedsRestart = "needs-restart", Never, "the configuration file changes what counts at a start of the daemon only; nothing of it was taken up";
+    VolumesInUse = "volumes-in-use", Later, "a group cannot go on with other volumes yet; the sentence says what to wait for, or what to do first";
     ChangeUnderWay = "change-under-way", Later, "another change of settings is under way";
     HookFailed = "hook-failed", Later, "a command that the configuration has before this change of role failed or took too long, so nothing was \
         done; `--skip-hooks` leaves it out";

@@ -26,8 +26,10 @@ pub(super) struct ConfigChange<'a> {
 pub(super) struct RunningGroups {
     /// By name, with the sizes of their devices as they were opened.
     pub groups: BTreeMap<String, Vec<u64>>,
-    /// Clients attached, by group.
+    /// Clients attached, by export.
     pub clients: BTreeMap<String, u64>,
+    /// Why groups cannot go on with other volumes now.
+    pub obstacles: BTreeMap<String, String>,
 }
 
 /// Reads the file again, and checks it as a start of the daemon does.
@@ -73,11 +75,20 @@ impl ConfigChange<'_> {
         steps.extend(self.wanted.groups_of(self.node).filter_map(|group| self.step(group, running, sizes)));
         for step in &mut steps {
             let Some(name) = &step.group else { continue };
-            let attached = running.clients.get(name).copied().unwrap_or(0);
+            let of_group = running.clients.iter().filter(|(export, _)| is_of(export, name));
+            let (staying, leaving): (Vec<_>, Vec<_>) =
+                of_group.partition(|(export, _)| self.keeps_export(name, export));
+            let sum = |clients: Vec<(&String, &u64)>| clients.into_iter().map(|(_, count)| *count).sum::<u64>();
+            let (staying, leaving) = (sum(staying), sum(leaving));
             match step.action {
-                ConfigAction::Restart if self.holds_clients(name) => step.clients_held = attached,
-                ConfigAction::Remove | ConfigAction::Restart => step.clients = attached,
+                ConfigAction::Restart if self.holds_clients(name) => {
+                    (step.clients, step.clients_held) = (leaving, staying);
+                }
+                ConfigAction::Remove | ConfigAction::Restart => step.clients = staying + leaving,
                 _ => {}
+            }
+            if let Some(why) = running.obstacles.get(name) {
+                step.text += &format!("; not now: {why}");
             }
         }
         ConfigPlan {
@@ -126,7 +137,9 @@ impl ConfigChange<'_> {
             return Some(step(ConfigAction::Add, Some(name), text));
         };
         let mut anew = self.starts_anew(before, group);
-        for (volume, opened) in group.volumes.iter().zip(opened) {
+        for volume in &group.volumes {
+            let position = before.volumes.iter().position(|before| before.name == volume.name);
+            let Some(opened) = position.and_then(|at| opened.get(at)) else { continue };
             let now = sizes.get(&(name.to_owned(), volume.name.to_string()));
             if let Some(now) = now.filter(|now| *now > opened && *opened > 0) {
                 anew.push(format!(
@@ -160,15 +173,29 @@ impl ConfigChange<'_> {
     }
 
     /// A group that starts anew on the devices that it has, for the same clients: they may wait for it.
+    /// Volumes may come and leave beside them.
     fn holds_clients(&self, name: &str) -> bool {
-        let is_same = |(before, wanted): (&ConfiguredVolume, &ConfiguredVolume)| {
-            before.name == wanted.name && before.device(self.node) == wanted.device(self.node)
-        };
         self.now.group(name).zip(self.wanted.group(name)).is_some_and(|(before, wanted)| {
+            let mut stays = before.volumes.iter().filter_map(|volume| Some((volume, named(wanted, volume)?)));
             (&before.primary, &before.secondary) == (&wanted.primary, &wanted.secondary)
-                && before.volumes.len() == wanted.volumes.len()
-                && before.volumes.iter().zip(&wanted.volumes).all(is_same)
+                && stays.all(|(before, wanted)| before.device(self.node) == wanted.device(self.node))
         })
+    }
+
+    /// The volume of this export stays in its group.
+    pub fn keeps_export(&self, group: &str, export: &str) -> bool {
+        let volume = export.split_once('/').map(|(_, volume)| volume);
+        let wanted = self.wanted.group(group);
+        wanted.is_some_and(|wanted| wanted.volumes.iter().any(|one| Some(one.name.as_str()) == volume))
+    }
+
+    /// Groups of this node whose volumes are others in the file.
+    pub fn with_other_volumes(&self) -> impl Iterator<Item = &ConfiguredGroup> {
+        let names =
+            |group: &ConfiguredGroup| group.volumes.iter().map(|volume| volume.name.clone()).collect::<Vec<_>>();
+        self.wanted
+            .groups_of(self.node)
+            .filter(move |wanted| self.now.group(wanted.name.as_str()).is_some_and(|now| names(now) != names(wanted)))
     }
 
     /// What the group cannot take up while it runs.
@@ -177,13 +204,9 @@ impl ConfigChange<'_> {
         if (&before.primary, &before.secondary) != (&wanted.primary, &wanted.secondary) {
             texts.push("its nodes".to_owned());
         }
-        let names =
-            |group: &ConfiguredGroup| group.volumes.iter().map(|volume| volume.name.to_string()).collect::<Vec<_>>();
-        if names(before) != names(wanted) {
-            texts.push(format!("volumes {} (were {})", names(wanted).join(", "), names(before).join(", ")));
-            return texts;
-        }
-        for (before, wanted) in before.volumes.iter().zip(&wanted.volumes) {
+        texts.extend(self.come_and_leave(before, wanted));
+        let stays = wanted.volumes.iter().filter_map(|volume| Some((named(before, volume)?, volume)));
+        for (before, wanted) in stays {
             let (old, new) = (before.device(self.node), wanted.device(self.node));
             if old != new {
                 texts.push(format!("volume {}: {} (was {})", wanted.name, new.display(), old.display()));
@@ -193,6 +216,31 @@ impl ConfigChange<'_> {
                 texts.push(format!("volume {}: how its device is used", wanted.name));
             }
         }
+        texts
+    }
+
+    fn come_and_leave(&self, before: &ConfiguredGroup, wanted: &ConfiguredGroup) -> Vec<String> {
+        let device = |volume: &ConfiguredVolume| volume.device(self.node).to_owned();
+        let mut left: Vec<_> = before.volumes.iter().filter(|volume| named(wanted, volume).is_none()).collect();
+        let mut texts = Vec::new();
+        for volume in wanted.volumes.iter().filter(|volume| named(before, volume).is_none()) {
+            let name = &volume.name;
+            texts.push(match left.iter().position(|left| device(left) == device(volume)) {
+                Some(at) => format!("volume {name} is volume {} under a new name", left.remove(at).name),
+                None => format!(
+                    "volume {name} comes: all of it is compared, and what differs is sent; the copy is consistent without {name} until \
+                     that has ended"
+                ),
+            });
+        }
+        let leave = |volume: &&ConfiguredVolume| {
+            format!(
+                "volume {} leaves: it is forgotten, and its device {} keeps its bytes",
+                volume.name,
+                volume.device(self.node).display()
+            )
+        };
+        texts.extend(left.iter().map(leave));
         texts
     }
 
@@ -233,6 +281,15 @@ impl ConfigChange<'_> {
     }
 }
 
+fn is_of(export: &str, group: &str) -> bool {
+    export.split_once('/').is_some_and(|(of, _)| of == group)
+}
+
+/// The volume of that name in the other definition of the group.
+fn named<'a>(group: &'a ConfiguredGroup, volume: &ConfiguredVolume) -> Option<&'a ConfiguredVolume> {
+    group.volumes.iter().find(|one| one.name == volume.name)
+}
+
 fn step(action: ConfigAction, group: Option<&str>, text: String) -> ConfigStep {
     ConfigStep { action, group: group.map(str::to_owned), text, clients: 0, clients_held: 0 }
 }
@@ -264,7 +321,8 @@ mod tests {
         let node = NodeName::parse("alpha").expect("a name");
         let running = RunningGroups {
             groups: BTreeMap::from([("db".to_owned(), vec![1 << 30, 1 << 30])]),
-            clients: BTreeMap::from([("db".to_owned(), 2)]),
+            clients: BTreeMap::from([("db/data".to_owned(), 1), ("db/log".to_owned(), 1)]),
+            obstacles: BTreeMap::new(),
         };
         let (overrides, link_overrides) = (GroupOverrides::default(), LinkOverrides::default());
         let change = ConfigChange {
@@ -307,6 +365,22 @@ mod tests {
         assert!(restart.is_empty());
         let (steps, _) = planned(&EXAMPLE.replace("/dev/", "/dev/other/"));
         assert!(steps.len() == 1 && steps[0].ends_with("[2 0]"), "other devices may hold something else: {steps:?}");
+    }
+
+    #[test]
+    fn volumes_come_leave_and_are_renamed() {
+        let (steps, restart) = planned(&EXAMPLE.replace("volumes.log]", "volumes.wal]"));
+        assert_eq!(steps, ["restart db: volume wal is volume log under a new name [1 1]"]);
+        assert!(restart.is_empty());
+        let device = parsed(EXAMPLE).groups[0].volumes[1].device(&NodeName::parse("alpha").expect("a name")).to_owned();
+        let device = device.to_str().expect("text").to_owned();
+        let (steps, _) = planned(&EXAMPLE.replace("volumes.log]", "volumes.wal]").replace(&device, "/dev/new"));
+        assert!(
+            steps.len() == 1 && steps[0].starts_with("restart db: volume wal comes: all of it is compared"),
+            "{steps:?}"
+        );
+        let leaves = format!("volume log leaves: it is forgotten, and its device {device} keeps its bytes [1 1]");
+        assert!(steps[0].ends_with(&leaves), "{steps:?}");
     }
 
     #[test]

@@ -128,6 +128,11 @@ pub(super) fn clear(directory: &Path) -> anyhow::Result<()> {
     synced.with_context(|| format!("{} cannot be flushed", directory.display()))
 }
 
+/// What `devices` says, as text.
+pub(super) fn text_of(devices: &GroupDevices) -> String {
+    encode(DEVICES, &[], devices)
+}
+
 fn write(directory: &Path, name: &str, head: &[(&str, &str)], devices: &GroupDevices) -> anyhow::Result<()> {
     let path = directory.join(name);
     durable::replace(&path, encode(name, head, devices).as_bytes())

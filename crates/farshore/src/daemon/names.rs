@@ -24,8 +24,7 @@ struct NameRecord {
 const VOLUMES: NameRecord = NameRecord {
     file: "volumes",
     listed: |group| group.volumes.iter().map(|volume| format!("{}\n", volume.name)).collect(),
-    advice: "To add, remove or rename volumes remove the group's state directory on both nodes, with 'primary' naming the node whose \
-             content counts, and sync in full",
+    advice: "A group that is opened is given others first where that can be done",
 };
 
 const NODES: NameRecord = NameRecord {
@@ -76,6 +75,20 @@ impl Strays {
     }
 }
 
+/// The volumes on record, in their order; `None`: none are.
+///
+/// # Errors
+/// A sentence: they cannot be read.
+pub(super) fn volumes_on_record(directory: &Path) -> anyhow::Result<Option<Vec<String>>> {
+    let kept = VOLUMES.kept(directory, false)?;
+    Ok(kept.map(|kept| kept.lines().map(str::to_owned).collect()))
+}
+
+/// What is on record of a group with these volumes.
+pub(super) fn volumes_listed(group: &ConfiguredGroup) -> String {
+    (VOLUMES.listed)(group)
+}
+
 /// Holds the names in the configuration against those that the group was begun with, and keeps them if it has none. `is_new`:
 /// nothing was recorded under any names yet.
 ///
@@ -94,12 +107,11 @@ pub(super) fn keep(directory: &Path, group: &ConfiguredGroup, is_new: bool) -> a
 }
 
 impl NameRecord {
-    /// Whether the names kept are those of the configuration; `false`: they may become so.
-    fn compare(&self, directory: &Path, group: &ConfiguredGroup, is_new: bool) -> anyhow::Result<bool> {
+    /// The text on record; `None`: there is none.
+    fn kept(&self, directory: &Path, is_new: bool) -> anyhow::Result<Option<String>> {
         let path = directory.join(self.file);
-        let names = (self.listed)(group);
         let kept = match durable::open(&path).and_then(std::io::read_to_string) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             read => read.with_context(|| format!("{} cannot be read", path.display()))?,
         };
         if (kept.is_empty() || !kept.ends_with('\n')) && !is_new {
@@ -111,6 +123,14 @@ impl NameRecord {
                 self.file
             )
         }
+        Ok(Some(kept))
+    }
+
+    /// Whether the names kept are those of the configuration; `false`: they may become so.
+    fn compare(&self, directory: &Path, group: &ConfiguredGroup, is_new: bool) -> anyhow::Result<bool> {
+        let path = directory.join(self.file);
+        let names = (self.listed)(group);
+        let Some(kept) = self.kept(directory, is_new)? else { return Ok(false) };
         if kept != names && !is_new {
             bail!(
                 "its {} are {} in the configuration, and were {} ({}): what is recorded of one would be taken for another's. Give \
@@ -135,9 +155,10 @@ pub fn refused(config: &Config, node: &NodeName) -> Vec<ConfigProblem> {
         let directory = groups.join(group.name.as_str());
         let tag = config.group_tag(group);
         let is_new = group_directory::is_new(&directory, tag);
-        let compare = |record: NameRecord| record.compare(&directory, group, is_new).map(drop);
-        let result =
-            strays.hold_against(&directory, group).and_then(|()| [VOLUMES, NODES].into_iter().try_for_each(compare));
+        // Other volumes are taken up, if any of those on record stays.
+        let volumes = || VOLUMES.kept(&directory, is_new).map(drop);
+        let nodes = || NODES.compare(&directory, group, is_new).map(drop);
+        let result = strays.hold_against(&directory, group).and_then(|()| volumes()).and_then(|()| nodes());
         let refused = result.err()?;
         Some(config.problem(&format!("groups.{}", group.name), format!("group {}: {refused:#}", group.name)))
     });

@@ -31,7 +31,7 @@ use super::group_directory::{self, GROUPS};
 use super::names::Strays;
 use super::patience::Patience;
 use super::seals::{GroupSeals, Seals};
-use super::{state_files, terms};
+use super::{other_volumes, state_files, terms};
 
 /// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
 /// waits for memory.
@@ -172,11 +172,17 @@ impl GroupOpening<'_> {
     /// Nothing of ours is made before every volume of the group is known to be good.
     fn group(&mut self, id: GroupId, group: &ConfiguredGroup) -> Result<(OpenGroup, GroupSeals), Box<ClosedGroup>> {
         let close = |problems: &[String]| devices::close(self.config, self.node, group, problems);
+        let directory = self.state.join(GROUPS).join(group.name.as_str());
+        other_volumes::finish(&directory).map_err(|error| close(&[format!("{error:#}")]))?;
         let detached = DetachRecord::of(self.config, self.node, group).read();
         let detached = detached.map_err(|error| close(&[format!("{error:#}")]))?;
         let look = devices::look(self.config, self.node, group).map_err(|error| close(&[format!("{error:#}")]))?;
         if let StartDecision::Refused(closed) = look {
             return Err(closed);
+        }
+        if matches!(look, StartDecision::Good { .. }) {
+            let converted = other_volumes::convert(self.config, self.node, group);
+            converted.map_err(|error| close(&[format!("{error:#}")]))?;
         }
         let (mut files, mut problems) = (Vec::new(), Vec::new());
         for volume in &group.volumes {

@@ -190,21 +190,15 @@ impl GroupSeals {
     }
 
     fn seal(&self, run: Incarnation, goes_on: &(dyn Fn() + Sync)) -> anyhow::Result<()> {
-        let mut bytes = head(run);
         let take = |(_, file): &(String, Arc<File>)| {
             let taken = Fingerprint::take_telling(file, host::driver::entropy(), goes_on);
             goes_on();
             taken
         };
-        for ((name, _), seal) in self.volumes.iter().zip(at_once(&self.volumes, take)) {
-            let seal = seal?.to_bytes();
-            bytes.push(u8::try_from(name.len())?);
-            bytes.extend_from_slice(name.as_bytes());
-            bytes.extend_from_slice(&u32::try_from(seal.len())?.to_le_bytes());
-            bytes.extend_from_slice(&seal);
-        }
+        let taken = self.volumes.iter().zip(at_once(&self.volumes, take));
+        let sealed = taken.map(|((name, _), seal)| Ok((name.clone(), seal?))).collect::<anyhow::Result<Vec<_>>>()?;
         let path = path(&self.directory);
-        durable::replace(&path, &bytes).with_context(|| format!("{} cannot be written", path.display()))
+        durable::replace(&path, &encode(run, &sealed)?).with_context(|| format!("{} cannot be written", path.display()))
     }
 }
 
@@ -244,7 +238,21 @@ fn change_words(group: &str, volume: &str, changed: &Changed) -> String {
     }
 }
 
-fn path(directory: &Path) -> PathBuf {
+/// The file that this run leaves.
+pub(super) fn encode(run: Incarnation, volumes: &[(String, Fingerprint)]) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = head(run);
+    for (name, seal) in volumes {
+        let seal = seal.to_bytes();
+        bytes.push(u8::try_from(name.len())?);
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.extend_from_slice(&u32::try_from(seal.len())?.to_le_bytes());
+        bytes.extend_from_slice(&seal);
+    }
+    Ok(bytes)
+}
+
+/// Where the seals lie.
+pub(super) fn path(directory: &Path) -> PathBuf {
     directory.join("fingerprints")
 }
 
@@ -262,7 +270,8 @@ fn ended_cleanly(directory: &Path, tag: u64) -> anyhow::Result<Option<Incarnatio
     Ok(read.found.filter(|found| found.clean).map(|found| found.identity.incarnation))
 }
 
-fn read(path: &Path) -> anyhow::Result<Option<Sealed>> {
+/// Reads a file of seals; `None`: there is none.
+pub(super) fn read(path: &Path) -> anyhow::Result<Option<Sealed>> {
     match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Ok(found) if found.len() > FILE_BYTES_MAX => anyhow::bail!("it has {}, far too much", show_exact(found.len())),

@@ -8,11 +8,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::Command;
+use engine::state::State;
 use host::driver::{ClientsOfRemoved, Gone};
-use settings::{Config, ConfiguredGroup};
+use settings::{Config, ConfiguredGroup, NodeName};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{sleep, timeout, timeout_at};
 
@@ -21,6 +23,7 @@ use crate::api::refusals::DeskRefusal;
 use crate::api::{CONFIG_PLAN_SCHEMA, ConfigAction, ConfigPlan, ConfigStep, ErrorCode, Reply};
 use crate::daemon::attached;
 use crate::daemon::configuration::{self, ConfigChange, RunningGroups};
+use crate::daemon::other_volumes::OtherVolumes;
 use crate::daemon::reconnect::{HeldWriters, ReconnectReason, reconnect};
 use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
 
@@ -43,6 +46,8 @@ const DEFINED: &str = "the configuration was applied, the link comes up anew wit
 struct ReadPlan {
     wanted: Config,
     plan: ConfigPlan,
+    /// Why groups cannot go on with other volumes now, by their names.
+    obstacles: BTreeMap<String, String>,
 }
 
 /// The desk as it takes a file up.
@@ -63,7 +68,7 @@ impl ConfigDesk<'_> {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
         };
-        let ReadPlan { wanted, plan } = match self.read_plan().await? {
+        let ReadPlan { wanted, plan, obstacles } = match self.read_plan().await? {
             Ok(read) => read,
             Err(problems) => return Ok(problems),
         };
@@ -85,6 +90,10 @@ impl ConfigDesk<'_> {
             );
             return Ok(Reply::failed(DeskRefusal::NotDoneYet, message));
         }
+        if !obstacles.is_empty() {
+            let said: Vec<_> = obstacles.iter().map(|(group, why)| format!("{group}: {why}")).collect();
+            return Ok(Reply::refused(DeskRefusal::VolumesInUse, format!("nothing was changed: {}", said.join("\n"))));
+        }
         let mut held = Vec::new();
         for group in plan.steps.iter().filter(|step| leaves(step)).filter_map(|step| step.group.as_ref()) {
             match self.0.role_changes.begin(group, RoleChange::Reload, self.0.node.as_str()) {
@@ -92,7 +101,7 @@ impl ConfigDesk<'_> {
                 Err(refusal) => return Ok(refusal),
             }
         }
-        if let Some(refusal) = self.clients_in_the_way(&plan, close_clients).await? {
+        if let Some(refusal) = self.clients_in_the_way(&wanted, &plan, close_clients).await? {
             return Ok(refusal);
         }
         self.carry_out(wanted, &plan, (close_clients, held)).await
@@ -126,9 +135,10 @@ impl ConfigDesk<'_> {
         let read = beside(move || {
             let wanted = configuration::read(&now, &node)?;
             let sizes = configuration::device_sizes(&wanted, &node);
-            Ok::<_, String>((now, wanted, sizes))
+            let obstacles = obstacles_on_record(&now, &wanted, &node);
+            Ok::<_, String>((now, wanted, sizes, obstacles))
         });
-        let (now, wanted, sizes) = match timeout(READ_PATIENCE, read).await {
+        let (now, wanted, sizes, obstacles) = match timeout(READ_PATIENCE, read).await {
             Ok(Ok(read)) => read,
             Ok(Err(problems)) => {
                 let message = format!("the file cannot be applied, and nothing was changed:\n{problems}");
@@ -140,7 +150,8 @@ impl ConfigDesk<'_> {
                 return Ok(Err(Reply::refused(DeskRefusal::StateDiskSilent, message)));
             }
         };
-        let running = self.running(&now).await?;
+        let mut running = self.running(&now).await?;
+        running.obstacles.extend(obstacles);
         let (overrides, link_overrides) = (self.0.overrides.lock().await, self.0.link_overrides.lock().await);
         let change = ConfigChange {
             node: &self.0.node,
@@ -149,9 +160,11 @@ impl ConfigDesk<'_> {
             overrides: &overrides,
             link_overrides: &link_overrides,
         };
+        let others: BTreeSet<_> = change.with_other_volumes().map(|group| group.name.to_string()).collect();
+        running.obstacles.retain(|group, _| others.contains(group));
         let plan = change.plan(&running, &sizes);
         drop((overrides, link_overrides));
-        Ok(Ok(ReadPlan { wanted, plan }))
+        Ok(Ok(ReadPlan { wanted, plan, obstacles: running.obstacles }))
     }
 
     async fn running(&self, now: &Config) -> Result<RunningGroups, Gone> {
@@ -161,22 +174,35 @@ impl ConfigDesk<'_> {
             |group: &host::driver::GroupSnapshot| group.status.volumes.iter().map(|one| one.device_bytes).collect();
         // What was told to leave is on its way out.
         let stay = named.filter(|(_, group)| !group.is_leaving);
+        let mut obstacles = BTreeMap::new();
+        let stay = stay.inspect(|(named, group)| {
+            if let Some(why) = is_busy(named.name.as_str(), &group.status) {
+                obstacles.insert(named.name.to_string(), why);
+            }
+        });
         let mut groups: BTreeMap<_, _> = stay.map(|(named, group)| (named.name.to_string(), sizes(group))).collect();
         groups.extend(self.0.reopener.opening().into_iter().map(|name| (name, Vec::new())));
         let mut clients = BTreeMap::new();
         for client in &snapshot.clients {
-            if let Some((group, _)) = client.export.split_once('/') {
-                *clients.entry(group.to_owned()).or_insert(0) += 1;
-            }
+            *clients.entry(client.export.clone()).or_insert(0) += 1;
         }
-        Ok(RunningGroups { groups, clients })
+        Ok(RunningGroups { groups, clients, obstacles })
     }
 
-    async fn clients_in_the_way(&self, plan: &ConfigPlan, close_clients: bool) -> Result<Option<Reply>, Gone> {
+    async fn clients_in_the_way(
+        &self,
+        wanted: &Config,
+        plan: &ConfigPlan,
+        close_clients: bool,
+    ) -> Result<Option<Reply>, Gone> {
         let Some(group) = plan.steps.iter().find(|step| step.clients > 0 && !close_clients) else { return Ok(None) };
         let name = group.group.as_deref().unwrap_or_default();
         let mut clients = self.0.control.snapshot().await?.clients;
-        clients.retain(|client| client.export.split_once('/').is_some_and(|(of, _)| of == name));
+        let stays = |volume: &str| {
+            let mut volumes = wanted.group(name).into_iter().flat_map(|group| &group.volumes);
+            group.clients_held > 0 && volumes.any(|one| one.name.as_str() == volume)
+        };
+        clients.retain(|client| client.export.split_once('/').is_some_and(|(of, volume)| of == name && !stays(volume)));
         Ok((!clients.is_empty()).then(|| attached::refusal(name, &clients, "config apply")))
     }
 
@@ -197,10 +223,18 @@ impl ConfigDesk<'_> {
     }
 
     async fn take_up(&self, wanted: Config, plan: &ConfigPlan, close_clients: bool) -> Result<Reply, Gone> {
-        if let Err(refusal) = self.groups_leave(plan, close_clients).await? {
-            return Ok(refusal);
-        }
+        let left = match self.groups_leave(plan, close_clients).await? {
+            Ok(left) => left,
+            Err(refusal) => return Ok(refusal),
+        };
         let before = self.0.config();
+        let wanted = match self.volumes_change(wanted).await {
+            Ok(wanted) => wanted,
+            Err(why) => {
+                let refusal = Reply::refused(DeskRefusal::VolumesInUse, format!("nothing was changed: {why}"));
+                return self.take_back(plan, &left, refusal).await;
+            }
+        };
         self.0.config.replace(wanted);
         let config = self.0.config();
         let coming: Vec<_> = plan.steps.iter().filter(|step| comes(step)).collect();
@@ -229,7 +263,11 @@ impl ConfigDesk<'_> {
     // ---- groups that leave -------------------------------------------------------------------------------------------
 
     /// All that have to, or none: where one stays, those that left before it come again.
-    async fn groups_leave(&self, plan: &ConfigPlan, close_clients: bool) -> Result<Result<(), Reply>, Gone> {
+    async fn groups_leave<'p>(
+        &self,
+        plan: &'p ConfigPlan,
+        close_clients: bool,
+    ) -> Result<Result<Vec<&'p ConfigStep>, Reply>, Gone> {
         let told_before = self.told_to_leave().await?;
         let is_leaving = |step: &&ConfigStep| {
             leaves(step) || step.group.as_ref().is_some_and(|group| comes(step) && told_before.contains(group))
@@ -246,8 +284,39 @@ impl ConfigDesk<'_> {
         }
         Ok(match stays {
             Some(refusal) => Err(self.take_back(plan, &left, refusal).await?),
-            None => Ok(()),
+            None => Ok(left),
         })
+    }
+
+    /// Groups that have left go on with the volumes of the file: all that it gives others, or none. A step that the disk does not allow is
+    /// taken when the group comes, which says so if it cannot.
+    async fn volumes_change(&self, wanted: Config) -> Result<Config, String> {
+        let (now, node) = (self.0.config(), self.0.node.clone());
+        // Whoever sets it first: steps that nobody waits for any more are not taken, as the groups have come again by then.
+        let (is_decided, takes) = (Arc::new(AtomicBool::new(false)), Ordering::SeqCst);
+        let decided = is_decided.clone();
+        let converted = beside(move || {
+            let mut prepared = Vec::new();
+            for group in wanted.groups_of(&node).filter(|group| now.group(group.name.as_str()).is_some()) {
+                let tag = wanted.group_tag(group);
+                let other = OtherVolumes::of(&wanted, &node, group)
+                    .and_then(|other| other.map(|one| one.prepare(tag)).transpose());
+                prepared.extend(other.map_err(|why| format!("{}: {why:#}", group.name))?);
+            }
+            if decided.swap(true, takes) {
+                return Err("the state disk was too slow".to_owned());
+            }
+            for step in prepared {
+                step.take().unwrap_or_else(|why| tracing::error!("{why:#}"));
+            }
+            Ok(wanted)
+        });
+        tokio::pin!(converted);
+        match timeout(OPEN_PATIENCE, &mut converted).await {
+            Ok(done) => done,
+            Err(_) if is_decided.swap(true, takes) => converted.await,
+            Err(_) => Err(format!("the state disk has not written the records of other volumes for {OPEN_PATIENCE:?}")),
+        }
     }
 
     /// It is told to leave. The answer, if it stays.
@@ -405,6 +474,30 @@ impl ConfigDesk<'_> {
         }
         Ok(())
     }
+}
+
+/// What stands on record against other volumes of running groups, by their names.
+fn obstacles_on_record(now: &Config, wanted: &Config, node: &NodeName) -> BTreeMap<String, String> {
+    let running = wanted.groups_of(node).filter(|group| now.group(group.name.as_str()).is_some());
+    let one = |group: &ConfiguredGroup| {
+        let why = match OtherVolumes::of(wanted, node, group) {
+            Ok(other) => other?.obstacle(true)?,
+            Err(why) => format!("{why:#}"),
+        };
+        Some((group.name.to_string(), why))
+    };
+    running.filter_map(one).collect()
+}
+
+/// What the group is in the middle of, which has to end before it goes on with other volumes.
+fn is_busy(name: &str, status: &engine::status::GroupStatus) -> Option<String> {
+    let what = match status.state {
+        State::Syncing => "a sync is under way",
+        State::CatchingUp if status.sync.is_some() => "a sync is under way",
+        _ if status.handover.is_some() || status.is_granted => "a switchover is under way",
+        _ => return None,
+    };
+    Some(format!("{what}: its volumes can change once it has ended ('farshore wait {name} --for replicating')"))
 }
 
 /// The group is let go of.

@@ -1,0 +1,342 @@
+//! A group goes on with other volumes (decision 68): its records, rewritten for another order of names between a clean stop and the next
+//! start. Nothing here touches a disk: whoever converts reads the old files and writes the new ones beside them.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::formats::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
+use crate::formats::cell::{self, CELL_BYTES, CellHead, RELIED_ON_FROM, Rejected};
+use crate::formats::identity::{Confirmed, Role};
+use crate::formats::journal::{INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
+use crate::formats::superblock::{self, JournalHead, Superblock};
+use crate::ids::{Seq, VolumeId, VolumeSet};
+
+/// Which volume of before each volume is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeMap {
+    /// For each volume its position of before; `None`: it came.
+    from: Vec<Option<VolumeId>>,
+}
+
+/// Why a group at rest cannot go on with other volumes now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Its last stop was not clean.
+    Unclean,
+    /// It is being rolled back, or could be: a sync is under way.
+    SyncUnderWay,
+    /// Its last writes as a primary may be missing.
+    Unverified,
+    /// It handed over, and nobody was promoted.
+    HandedOver,
+    /// None of its volumes stays.
+    NothingStays,
+    /// Of its volumes none would be part of the order.
+    AllAside,
+    /// The journal holds what is not on the volumes yet.
+    Unapplied,
+    /// The journal is damaged, or of another version.
+    Journal,
+    /// The bitmap cannot be read as it is: volumes were enlarged, and no start has recorded that; or it is of another version or group.
+    Bitmap,
+}
+
+impl VolumeMap {
+    /// For each volume its position of before, or `None` where it came.
+    pub fn new(from: Vec<Option<VolumeId>>) -> VolumeMap {
+        VolumeMap { from }
+    }
+
+    /// For each volume its position of before.
+    pub fn positions(&self) -> impl Iterator<Item = Option<VolumeId>> + '_ {
+        self.from.iter().copied()
+    }
+
+    /// What a volume of before is now; `None`: it left.
+    fn to(&self, before: VolumeId) -> Option<VolumeId> {
+        self.from.iter().position(|from| *from == Some(before)).map(|at| VolumeId(at as u16))
+    }
+
+    fn came(&self) -> impl Iterator<Item = VolumeId> + '_ {
+        (0..).map(VolumeId).zip(&self.from).filter(|(_, from)| from.is_none()).map(|(id, _)| id)
+    }
+
+    fn set(&self, before: &VolumeSet) -> VolumeSet {
+        let mut set = VolumeSet::default();
+        before.iter().filter_map(|id| self.to(id)).for_each(|id| _ = set.insert(id));
+        set
+    }
+
+    fn list<T: Copy>(&self, before: &[T], new: impl Fn(usize) -> T) -> Vec<T> {
+        let one = |(at, from): (usize, &Option<VolumeId>)| {
+            from.and_then(|from| before.get(usize::from(from.0)).copied()).unwrap_or_else(|| new(at))
+        };
+        self.from.iter().enumerate().map(one).collect()
+    }
+}
+
+// ---- the superblock ------------------------------------------------------------------------------------------------------
+
+/// What of the superblock speaks against a conversion. `is_running`: the group has not stopped yet, so its stop is still to be clean.
+pub fn obstacle(sb: &Superblock, map: &VolumeMap, is_running: bool) -> Option<Obstacle> {
+    let stays = map.from.iter().any(Option::is_some);
+    let aside = map.set(&sb.aside);
+    let all_aside = map.from.iter().zip((0..).map(VolumeId)).all(|(from, id)| from.is_some() && aside.contains(id));
+    let checks = [
+        (!stays, Obstacle::NothingStays),
+        (sb.rolling_back || sb.rollback_point.id != 0 || sb.identity.inconsistent, Obstacle::SyncUnderWay),
+        (sb.needs_verification(), Obstacle::Unverified),
+        (sb.identity.role == Role::Secondary && sb.identity.handed_over, Obstacle::HandedOver),
+        (all_aside, Obstacle::AllAside),
+        (!sb.clean && !is_running, Obstacle::Unclean),
+    ];
+    checks.into_iter().find_map(|(holds, obstacle)| holds.then_some(obstacle))
+}
+
+/// What the group is on record as with its new volumes. `device_bytes`: what each of their devices holds. `lost`: bits of some volume are
+/// not known.
+pub fn converted(sb: &Superblock, map: &VolumeMap, device_bytes: &[u64], lost: bool) -> Superblock {
+    let mut new = sb.clone();
+    // Of one without sizes or flush points these say nothing.
+    new.sizes = if sb.sizes.is_empty() { Vec::new() } else { map.list(&sb.sizes, |at| device_bytes[at]) };
+    new.flushed = map.list(&sb.flushed, |_| Seq::NONE);
+    (new.aside, new.sync_aside) = (map.set(&sb.aside), map.set(&sb.sync_aside));
+    new.detached = map.set(&sb.detached);
+    let has_image = sb.identity.role == Role::Secondary && !sb.identity.position.generation.is_blank();
+    if has_image {
+        map.came().for_each(|id| _ = new.aside.insert(id));
+    }
+    new.compare |= lost || map.came().next().is_some();
+    new.update += 2;
+    new
+}
+
+/// The file of a superblock, with the last two updates the same.
+pub fn superblock_file(sb: &Superblock) -> Vec<u8> {
+    let mut file = vec![0; superblock::FILE_BYTES as usize];
+    for update in [sb.update - 1, sb.update] {
+        let sb = Superblock { update, ..sb.clone() };
+        let (at, image) = (sb.slot_offset() as usize, sb.encode());
+        file[at..at + image.len()].copy_from_slice(&image);
+    }
+    file
+}
+
+// ---- the bitmap ----------------------------------------------------------------------------------------------------------
+
+/// Where the cells of a bitmap stand, whatever the sizes of volumes it was laid out for.
+#[derive(Debug, Default)]
+pub struct FoundCells {
+    /// By volume and cell; after a growth that was cut short, a cell may stand in two places.
+    places: BTreeMap<(VolumeId, u64), Vec<usize>>,
+    device_bytes: BTreeMap<VolumeId, u64>,
+}
+
+/// A cell of the new bitmap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedCell {
+    volume: VolumeId,
+    cell: u64,
+    device_bytes: u64,
+    /// Where its bits stand in the old file; none: all of it is dirty.
+    pub from: Vec<usize>,
+}
+
+impl FoundCells {
+    /// Takes up the [`CELL_BYTES`] of the old file at this position. A cell that is lost is missed when the new file is planned.
+    ///
+    /// # Errors
+    /// Its bitmap cannot be converted.
+    pub fn take(&mut self, tag: u64, index: usize, bytes: &[u8]) -> Result<(), Obstacle> {
+        match read_cell(tag, index, bytes) {
+            Ok(found) => {
+                if *self.device_bytes.entry(found.volume).or_insert(found.volume_bytes) != found.volume_bytes {
+                    return Err(Obstacle::Bitmap);
+                }
+                let cell = found.first_region / REGIONS_PER_CELL;
+                self.places.entry((found.volume, cell)).or_default().push(index);
+                Ok(())
+            }
+            Err(Rejected::VersionUnknown(_) | Rejected::Foreign) => Err(Obstacle::Bitmap),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// The cells of the new file in their order. `device_bytes`: what the devices of the new volumes hold now; of one that stays, what its cells
+    /// say counts, so that the next start finds what has become of it.
+    pub fn plan(&self, map: &VolumeMap, device_bytes: &[u64]) -> Vec<PlannedCell> {
+        let mut planned = Vec::new();
+        for ((volume, from), now_bytes) in (0..).map(VolumeId).zip(&map.from).zip(device_bytes) {
+            let recorded = from.and_then(|from| self.device_bytes.get(&from).copied());
+            let device_bytes = recorded.unwrap_or(*now_bytes);
+            planned.extend((0..bitmap::cells(device_bytes)).map(|cell| {
+                let from = from.and_then(|from| self.places.get(&(from, cell)).cloned()).unwrap_or_default();
+                PlannedCell { volume, cell, device_bytes, from }
+            }));
+        }
+        planned
+    }
+}
+
+impl PlannedCell {
+    /// Its bytes at `index` in the new file. `old`: what stands in the places that it names; `sb` is the new one.
+    ///
+    /// # Errors
+    /// One of these is none of the cells that were found.
+    pub fn image(&self, sb: &Superblock, index: usize, old: &[Vec<u8>]) -> Result<Vec<u8>, Obstacle> {
+        let mut words = vec![if old.is_empty() { u64::MAX } else { 0 }; (REGIONS_PER_CELL / 64) as usize];
+        if old.is_empty() {
+            self.clip(&mut words);
+        }
+        let mut confirmed = Confirmed::default();
+        for (at, bytes) in self.from.iter().zip(old) {
+            let found = read_cell(sb.tag, *at, bytes).map_err(|_| Obstacle::Bitmap)?;
+            words.iter_mut().zip(&found.words).for_each(|(word, more)| *word |= more);
+            confirmed = confirmed.max(found.confirmed);
+        }
+        let body = BitmapCell::encode(self.volume, self.device_bytes, self.cell * REGIONS_PER_CELL, confirmed, &words);
+        let head = |update| CellHead {
+            node: sb.node,
+            peer: sb.peer,
+            flags: 0,
+            update,
+            tag: sb.tag,
+            offset: index as u64 * CELL_BYTES,
+        };
+        // Both slots, the later one first: its number is even.
+        let slots = [RELIED_ON_FROM + 1, RELIED_ON_FROM].map(|update| cell::encode(bitmap::KIND, &head(update), &body));
+        Ok(slots.concat())
+    }
+
+    /// Bits behind the volume's end say nothing.
+    fn clip(&self, words: &mut [u64]) {
+        let regions = bitmap::regions(self.device_bytes).saturating_sub(self.cell * REGIONS_PER_CELL);
+        for (word, first) in words.iter_mut().zip((0..).step_by(64)) {
+            *word = match regions.saturating_sub(first) {
+                0 => 0,
+                left @ 1..64 => u64::MAX >> (64 - left),
+                _ => u64::MAX,
+            };
+        }
+    }
+}
+
+fn read_cell(tag: u64, index: usize, bytes: &[u8]) -> Result<BitmapCell, Rejected> {
+    let choice = cell::choose(bitmap::KIND, tag, index as u64 * CELL_BYTES, bytes);
+    let found = choice.newest.and_then(|(_, body)| BitmapCell::decode(body))?;
+    // One that may be older than what was lost is no better than none.
+    if choice.ambiguous { Err(Rejected::Damaged) } else { Ok(found) }
+}
+
+// ---- the journal ---------------------------------------------------------------------------------------------------------
+
+/// Walks over the batches that a secondary's journal keeps for its primary, as a replay does.
+#[derive(Debug)]
+pub struct KeptBatches<'a> {
+    sb: &'a Superblock,
+    ring_bytes: u64,
+    next: JournalHead,
+    /// The end of the ring was met, and its start is looked at.
+    wrapped: bool,
+    last: Option<Seq>,
+}
+
+impl<'a> KeptBatches<'a> {
+    /// Those of a group that is at rest, in a ring of so many bytes.
+    pub fn new(sb: &'a Superblock, ring_bytes: u64) -> KeptBatches<'a> {
+        KeptBatches { sb, ring_bytes, next: sb.journal, wrapped: false, last: None }
+    }
+
+    /// Where the next index block may stand; `None`: there is no further batch.
+    pub fn next_offset(&mut self) -> Option<u64> {
+        if self.sb.identity.role == Role::Primary {
+            return None;
+        }
+        if !self.wrapped && self.next.offset + INDEX_BYTES as u64 > self.ring_bytes {
+            self.wrapped = true;
+        }
+        Some(if self.wrapped { 0 } else { self.next.offset })
+    }
+
+    /// Takes up the block that stands there. `Some`: the index block to be written in its place. `None`: none follows there; the walk is over
+    /// unless [`KeptBatches::looks_again`].
+    ///
+    /// # Errors
+    /// The journal cannot be converted.
+    pub fn take(&mut self, block: &[u8], map: &VolumeMap) -> Result<Option<Vec<u8>>, Obstacle> {
+        let offset = if self.wrapped { 0 } else { self.next.offset };
+        let Some(index) = JournalIndex::decode(block).filter(|index| self.follows(index, offset)) else {
+            let other = JournalIndex::of_other_version(block);
+            return match other.is_some_and(|other| other.tag == self.sb.tag) {
+                true => Err(Obstacle::Journal),
+                false => Ok(None),
+            };
+        };
+        if index.last() > self.sb.identity.position.seq {
+            return Err(Obstacle::Unapplied);
+        }
+        self.last = Some(index.last());
+        self.next = JournalHead { offset: offset + u64::from(index.bytes), ordinal: index.ordinal + 1 };
+        self.wrapped = false;
+        let entries = index.entries.iter().map(|entry| mapped(entry, map)).collect();
+        Ok(Some(JournalIndex { entries, ..index }.encode()))
+    }
+
+    /// After nothing followed: whether the ring's start is to be looked at as well.
+    pub fn looks_again(&mut self) -> bool {
+        let again = !self.wrapped && self.next.offset != 0;
+        self.wrapped = true;
+        again
+    }
+
+    /// All that was durable when the group stopped was there.
+    ///
+    /// # Errors
+    /// It was not.
+    pub fn end(&self) -> Result<(), Obstacle> {
+        let is_whole = self.sb.identity.role == Role::Primary || self.next.ordinal >= self.sb.confirmed_ordinal;
+        is_whole.then_some(()).ok_or(Obstacle::Journal)
+    }
+
+    fn follows(&self, index: &JournalIndex, offset: u64) -> bool {
+        let (identity, run) = (&self.sb.identity, self.sb.identity.incarnation);
+        let first = index.entries.first().map_or(Seq::NONE, |entry| entry.seq);
+        let is_ours = index.boot == run || index.boot < run && index.ordinal < self.sb.own_from_ordinal;
+        index.tag == self.sb.tag
+            && index.ring_offset == offset
+            && index.ordinal == self.next.ordinal
+            && is_ours
+            && index.generation == identity.position.generation
+            && index.incarnation == identity.position.incarnation
+            && index.snapshot == 0
+            && offset + u64::from(index.bytes) <= self.ring_bytes
+            && index.entries.windows(2).all(|pair| pair[0].seq.next() == pair[1].seq)
+            && self.last.is_none_or(|last| first == last.next())
+    }
+}
+
+/// What is of a volume that left keeps its number, and nothing else.
+fn mapped(entry: &JournalEntry, map: &VolumeMap) -> JournalEntry {
+    let names_none = match entry.kind {
+        RecordKind::Void => !entry.sets_aside,
+        RecordKind::SyncEnd => true,
+        RecordKind::Data | RecordKind::Zero => false,
+    };
+    match map.to(entry.volume) {
+        Some(volume) => JournalEntry { volume, ..*entry },
+        None if names_none => JournalEntry { volume: VolumeId(0), ..*entry },
+        None => JournalEntry {
+            kind: RecordKind::Void,
+            no_hole: false,
+            sets_aside: false,
+            volume: VolumeId(0),
+            offset: 0,
+            length: 0,
+            payload_at: 0,
+            payload_bytes: 0,
+            payload_crc: 0,
+            ..*entry
+        },
+    }
+}
