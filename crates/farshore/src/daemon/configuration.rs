@@ -281,7 +281,7 @@ impl ConfigChange<'_> {
     }
 }
 
-fn is_of(export: &str, group: &str) -> bool {
+pub(super) fn is_of(export: &str, group: &str) -> bool {
     export.split_once('/').is_some_and(|(of, _)| of == group)
 }
 

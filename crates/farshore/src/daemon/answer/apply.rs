@@ -111,7 +111,8 @@ impl ConfigDesk<'_> {
     pub async fn begins_anew(&self, name: &str, held: RoleChangeUnderWay<'_>) -> Result<Reply, Gone> {
         let config = self.0.config();
         let running = self.running(&config).await?;
-        let clients_held = running.clients.get(name).copied().unwrap_or(0);
+        let of_group = running.clients.iter().filter(|(export, _)| configuration::is_of(export, name));
+        let clients_held = of_group.map(|(_, count)| *count).sum();
         let step = ConfigStep {
             action: ConfigAction::Restart,
             group: Some(name.to_owned()),
