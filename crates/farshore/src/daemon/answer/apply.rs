@@ -8,7 +8,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::Command;
@@ -23,7 +22,7 @@ use crate::api::refusals::DeskRefusal;
 use crate::api::{CONFIG_PLAN_SCHEMA, ConfigAction, ConfigPlan, ConfigStep, ErrorCode, Reply};
 use crate::daemon::attached;
 use crate::daemon::configuration::{self, ConfigChange, RunningGroups};
-use crate::daemon::other_volumes::OtherVolumes;
+use crate::daemon::other_volumes::{OtherVolumes, Prepared};
 use crate::daemon::reconnect::{HeldWriters, ReconnectReason, reconnect};
 use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
 
@@ -293,10 +292,7 @@ impl ConfigDesk<'_> {
     /// taken when the group comes, which says so if it cannot.
     async fn volumes_change(&self, wanted: Config) -> Result<Config, String> {
         let (now, node) = (self.0.config(), self.0.node.clone());
-        // Whoever sets it first: steps that nobody waits for any more are not taken, as the groups have come again by then.
-        let (is_decided, takes) = (Arc::new(AtomicBool::new(false)), Ordering::SeqCst);
-        let decided = is_decided.clone();
-        let converted = beside(move || {
+        let prepare = beside(move || {
             let mut prepared = Vec::new();
             for group in wanted.groups_of(&node).filter(|group| now.group(group.name.as_str()).is_some()) {
                 let tag = wanted.group_tag(group);
@@ -304,20 +300,15 @@ impl ConfigDesk<'_> {
                     .and_then(|other| other.map(|one| one.prepare(tag)).transpose());
                 prepared.extend(other.map_err(|why| format!("{}: {why:#}", group.name))?);
             }
-            if decided.swap(true, takes) {
-                return Err("the state disk was too slow".to_owned());
-            }
-            for step in prepared {
-                step.take().unwrap_or_else(|why| tracing::error!("{why:#}"));
-            }
-            Ok(wanted)
+            Ok::<_, String>((wanted, prepared))
         });
-        tokio::pin!(converted);
-        match timeout(OPEN_PATIENCE, &mut converted).await {
-            Ok(done) => done,
-            Err(_) if is_decided.swap(true, takes) => converted.await,
-            Err(_) => Err(format!("the state disk has not written the records of other volumes for {OPEN_PATIENCE:?}")),
-        }
+        let (wanted, prepared) = timeout(OPEN_PATIENCE, prepare).await.unwrap_or_else(|_| {
+            Err(format!("the state disk has not written the records of other volumes for {OPEN_PATIENCE:?}"))
+        })?;
+        // Not given up: a group must not be opened while its records take their places.
+        let step = move || prepared.into_iter().try_for_each(Prepared::take);
+        beside(step).await.unwrap_or_else(|why| tracing::error!("{why:#}"));
+        Ok(wanted)
     }
 
     /// It is told to leave. The answer, if it stays.
