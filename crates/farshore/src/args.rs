@@ -780,7 +780,7 @@ mod tests {
     #[test]
     fn every_command_shows_an_example() {
         let root = Args::command();
-        let families = ["config", "link", "mark", "calc", "cert", "disk"];
+        let families = ["config", "link", "mark", "group", "calc", "cert", "disk"];
         let inner = families.map(|family| root.find_subcommand(family).expect("it is one"));
         let outer = root.get_subcommands().filter(|command| !families.contains(&command.get_name()));
         for command in outer.chain(inner.into_iter().flat_map(|family| family.get_subcommands())) {

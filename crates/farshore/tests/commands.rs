@@ -422,7 +422,7 @@ fn a_command_for_several_groups_asks_for_each() {
     expect(&output, 2, "farshore: web: the peer is not connected");
     assert_eq!(said(&output), "db: logging\nmail: logging\n");
     let groups: Vec<_> = puppet.asked().into_iter().map(|request| format!("{request:?}")).collect();
-    assert_eq!(groups, ["db", "web", "mail"].map(|group| format!("Logging {{ group: {group:?} }}")));
+    assert_eq!(groups, ["db", "web", "mail"].map(|group| format!("Logging {{ group: {group:?}, volume: None }}")));
 
     let answer = parsed(&Puppet::start(script).run(&["logging", "db", "web", "mail", "--json"]));
     let results = [0, 1, 2].map(|at| answer["answers"][at]["result"].as_str().expect("a word").to_owned());

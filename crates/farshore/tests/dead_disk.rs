@@ -101,6 +101,9 @@ fn a_primary_closes_the_export_of_a_volume_without_a_disk_and_serves_the_others(
     pair.wait_for(Side::Near, "replicating");
     assert!(volume(&pair, Side::Near, "detached"));
     assert_eq!(pair.status(Side::Near)["volumes"][0]["clients"], 0);
+    // What counts of it stands on the other node alone.
+    pair.until("far has heard of it", |pair| warns(pair, Side::Far, "is detached on near"));
+    expect(&pair.run(Side::Far, &["group", "detach", GROUP, "data"]), 2, &["nothing was changed", "stands here alone"]);
     expect(
         &pair.run(Side::Near, &["group", "attach", GROUP, "data"]),
         2,

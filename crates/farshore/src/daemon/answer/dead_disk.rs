@@ -48,7 +48,27 @@ impl DiskDesk<'_> {
         if !close_clients && let Some(refusal) = self.users_of(name, volume).await? {
             return Ok(refusal);
         }
+        if let Some(refusal) = self.is_last_copy(&group, volume).await? {
+            return Ok(refusal);
+        }
         self.change_disk(&group, volume, DiskChange::Detach).await
+    }
+
+    /// What counts of the volume stands here alone, on a disk with which nothing is wrong: nobody gives that up by a word.
+    async fn is_last_copy(&self, group: &ConfiguredGroup, volume: &str) -> Result<Option<Reply>, Gone> {
+        let Some(status) = self.0.status_of(self.0.config().group_id(group)).await? else { return Ok(None) };
+        let named = group.volumes.iter().zip(&status.volumes);
+        let mut here = named.filter(|(named, now)| named.name.as_str() == volume && !now.is_detached);
+        let has_failed = matches!(status.state, engine::state::State::Failed(_));
+        if has_failed || !here.any(|(_, now)| now.is_detached_at_peer) {
+            return Ok(None);
+        }
+        let (name, peer) = (&group.name, group.peer_of(&self.0.node).map(ToString::to_string).unwrap_or_default());
+        let message = format!(
+            "{name}: nothing was changed: volume {volume} is detached on {peer}, so what counts of it stands here alone; give it a disk on {peer} \
+             first ('farshore group attach {name} {volume}' there)"
+        );
+        Ok(Some(Reply::refused(RefusalCode::VolumeDetached, message)))
     }
 
     pub async fn attach(&self, name: &str, volume: &str) -> Result<Reply, Gone> {
