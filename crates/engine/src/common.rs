@@ -115,8 +115,8 @@ impl GroupCommon {
 
     /// Volumes that are set aside are part of the order again: of a sync that begins.
     pub fn all_rejoin(&mut self, cx: &mut Cx) {
-        let aside = self.sb.aside.without(&self.sb.detached);
-        if !aside.is_empty() {
+        if !self.sb.aside.is_empty() {
+            let aside = self.sb.aside;
             aside.iter().for_each(|volume| cx.event(self.id(), Event::Rejoins { volume }));
             all_rejoin(&mut self.sb);
             self.volumes.set_aside(&self.sb.aside);

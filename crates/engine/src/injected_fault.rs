@@ -242,8 +242,6 @@ faults! {
         "A volume is set aside while the stream goes on, and the peer does not hear of it.";
     AsideForgotten, "aside-forgotten", "P2, P6",
         "A secondary forgets with its next start which volumes are no part of its copy.";
-    AttachTakenForWhole, "attach-taken-for-whole", "P2, P3",
-        "The device of a volume that was detached counts as what it was before.";
     RejoinsInStream, "rejoins-in-stream", "rule 8, P2",
         "A volume that rejoins goes on in the stream, and what was written to it meanwhile follows at any time.";
 }

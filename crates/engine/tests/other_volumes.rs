@@ -74,6 +74,10 @@ fn the_superblock_keeps_its_history_and_each_volume_its_own() {
                 (sb.identity, sb.confirmed, sb.journal, true)
             );
             assert_eq!(new.update, 13);
+            // What the journal kept of a volume that left is kept for no primary any more.
+            let leaves = (0..sb.sizes.len()).any(|id| map.positions().all(|from| from != Some(VolumeId(id as u16))));
+            let gives_up = leaves && sb.identity.role == Role::Secondary;
+            assert_eq!(new.given_up, if gives_up { sb.identity.position.seq.max(sb.given_up) } else { sb.given_up });
             let came = map.positions().any(|from| from.is_none());
             assert_eq!(new.compare, came);
             for (at, from) in map.positions().enumerate() {

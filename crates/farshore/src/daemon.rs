@@ -9,7 +9,6 @@ mod checked_text;
 mod configuration;
 mod current_config;
 mod demotions;
-mod detached;
 mod device_record;
 pub mod devices;
 mod difference;

@@ -62,6 +62,11 @@ impl VolumeMap {
         (0..).map(VolumeId).zip(&self.from).filter(|(_, from)| from.is_none()).map(|(id, _)| id)
     }
 
+    /// Some of so many volumes of before is none of these; 0: it is not known how many there were.
+    fn leaves_any(&self, before: usize) -> bool {
+        before == 0 || (0..before).any(|id| self.to(VolumeId(id as u16)).is_none())
+    }
+
     fn set(&self, before: &VolumeSet) -> VolumeSet {
         let mut set = VolumeSet::default();
         before.iter().filter_map(|id| self.to(id)).for_each(|id| _ = set.insert(id));
@@ -82,7 +87,9 @@ impl VolumeMap {
 pub fn obstacle(sb: &Superblock, map: &VolumeMap, is_running: bool) -> Option<Obstacle> {
     let stays = map.from.iter().any(Option::is_some);
     let aside = map.set(&sb.aside);
-    let all_aside = map.from.iter().zip((0..).map(VolumeId)).all(|(from, id)| from.is_some() && aside.contains(id));
+    // To a copy one that comes is no part of the order either, at first.
+    let is_aside = |(from, id): (&Option<VolumeId>, VolumeId)| aside.contains(id) || from.is_none() && has_image(sb);
+    let all_aside = map.from.iter().zip((0..).map(VolumeId)).all(is_aside);
     let checks = [
         (!stays, Obstacle::NothingStays),
         (sb.rolling_back || sb.rollback_point.id != 0 || sb.identity.inconsistent, Obstacle::SyncUnderWay),
@@ -102,14 +109,20 @@ pub fn converted(sb: &Superblock, map: &VolumeMap, device_bytes: &[u64], lost: b
     new.sizes = if sb.sizes.is_empty() { Vec::new() } else { map.list(&sb.sizes, |at| device_bytes[at]) };
     new.flushed = map.list(&sb.flushed, |_| Seq::NONE);
     (new.aside, new.sync_aside) = (map.set(&sb.aside), map.set(&sb.sync_aside));
-    new.detached = map.set(&sb.detached);
-    let has_image = sb.identity.role == Role::Secondary && !sb.identity.position.generation.is_blank();
-    if has_image {
+    if has_image(sb) {
         map.came().for_each(|id| _ = new.aside.insert(id));
+        if map.leaves_any(sb.sizes.len()) {
+            // What was kept of it for a primary that loses its power is gone: nobody knows what that one lacks.
+            new.given_up = new.given_up.max(sb.identity.position.seq);
+        }
     }
     new.compare |= lost || map.came().next().is_some();
     new.update += 2;
     new
+}
+
+fn has_image(sb: &Superblock) -> bool {
+    sb.identity.role == Role::Secondary && !sb.identity.position.generation.is_blank()
 }
 
 /// The file of a superblock, with the last two updates the same.

@@ -30,7 +30,7 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 pub enum Version {
     /// Both nodes report what degrading leaves of the order, GroupState says that its sender hands over, Tick says what speaks against the
     /// copy, and ProbeResult whether its range could be read. A node says in its hello what its peer had confirmed, where it went back to,
-    /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin and Void say which volumes are set aside, and a hello which are detached. 6 (SyncBegin says what is left out, as the secondary
+    /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin and Void say which volumes are set aside. 6 (SyncBegin says what is left out, as the secondary
     /// has applied it), 5 (both nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4
     /// (SyncBegin names the run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel
     /// packed), 2 (flush points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one ordered stream per
@@ -531,8 +531,6 @@ pub struct GroupHello {
     pub would_yield: bool,
     /// A primary's: the sizes of the group. A secondary's: what its devices hold.
     pub volume_bytes: Vec<u64>,
-    /// Volumes that are detached at the sender: of these it holds nothing.
-    pub detached: VolumeSet,
 }
 
 /// Feature bits this program knows. None so far.
@@ -557,7 +555,6 @@ impl GroupHello {
         for size in &self.volume_bytes {
             w.u64(*size);
         }
-        self.detached.words().into_iter().for_each(|word| w.u64(word));
         w.0
     }
 
@@ -580,8 +577,7 @@ impl GroupHello {
         for _ in 0..count {
             volume_bytes.push(r.u64().filter(|size| *size <= VOLUME_BYTES_MAX)?);
         }
-        let detached = decode_volumes(&mut r)?;
-        (r.is_empty() && detached.end() <= count).then_some(GroupHello {
+        r.is_empty().then_some(GroupHello {
             identity,
             granted_bytes,
             dirty_bytes,
@@ -598,7 +594,6 @@ impl GroupHello {
             keeps_by_policy: flags & 8 != 0,
             would_yield: flags & 16 != 0,
             volume_bytes,
-            detached,
         })
     }
 }
@@ -715,7 +710,11 @@ impl SyncBegin {
         let (from, parent, to) = (r.peers_position()?, r.peers_position()?, Incarnation(r.number()?));
         let (nothing_dirty, dirty_bytes, dirty_units) = (r.u8()? != 0, r.number()?, r.number()?);
         let (left_out_bytes, snapshot, attempt) = (r.number()?, r.number()?, r.number()?);
-        let aside = decode_volumes(&mut r)?;
+        let mut words = VolumeSet::default().words();
+        for word in &mut words {
+            *word = r.u64()?;
+        }
+        let aside = VolumeSet::from_words(words);
         let begin = SyncBegin {
             from,
             parent,
@@ -730,15 +729,6 @@ impl SyncBegin {
         };
         r.is_empty().then_some(begin)
     }
-}
-
-/// A bit for each volume that a group may have.
-fn decode_volumes(r: &mut FieldDecoder<'_>) -> Option<VolumeSet> {
-    let mut words = VolumeSet::default().words();
-    for word in &mut words {
-        *word = r.u64()?;
-    }
-    Some(VolumeSet::from_words(words))
 }
 
 fn encode_settings(settings: &Settings, w: &mut FieldEncoder) {

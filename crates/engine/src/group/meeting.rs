@@ -4,7 +4,7 @@ use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{FlushPoints, FrameHeader, FrameKind, GroupHello, decode_ranges, flags};
 use crate::group::{Group, handover, reset};
-use crate::peer::{Peer, detached};
+use crate::peer::Peer;
 use crate::secondary::Secondary;
 use crate::shared::wakes::Wake;
 use crate::state::State;
@@ -74,7 +74,6 @@ impl Group {
             return;
         }
         take_up(&mut self.secondary, &mut self.primary.peer, hello);
-        detached::leave_out(&mut self.primary.peer, &mut self.common, cx);
         reset::open_when_met(self, cx);
         self.primary.peer.hears_of_end(&mut self.common, cx);
         self.primary.meet_peer(&mut self.common, cx);
@@ -101,7 +100,6 @@ impl Group {
         }
         let parts = promoted && self.common.role() == Role::Primary && !self.primary.peer.greeting.is_primary();
         take_up(&mut self.secondary, &mut self.primary.peer, hello);
-        detached::leave_out(&mut self.primary.peer, &mut self.common, cx);
         reset::open_when_met(self, cx);
         if grants {
             handover::take(self, cx);

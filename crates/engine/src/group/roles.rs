@@ -176,7 +176,6 @@ impl Group {
         self.common.numbers.begin_run(wall);
         self.primary.peer.begin_run(cx, wall, self.common.sb.identity.incarnation);
         self.common.volumes.iter_mut().for_each(|volume| volume.begin_run());
-        self.common.volumes.set_aside(&self.common.sb.aside);
         let image = format!("sequence {} of generation {}, {wall}", position.seq.0, position.generation);
         let needs_verification = self.common.sb.needs_verification() && !self.common.sb.served_unverified;
         let missing = if needs_verification {

@@ -319,8 +319,7 @@ impl Reconciliation {
             }
             before = Some(*range);
         }
-        // What has no device here is not fetched.
-        ranges.extend(more.into_iter().filter(|range| !volumes.is_detached(range.volume)));
+        ranges.extend(more);
         (ranges.len() <= limits::KEPT_MAX).then_some(header.flags & flags::LAST != 0)
     }
 
@@ -484,8 +483,7 @@ impl Reconciliation {
         self.pulling.flushes = common.volumes.len();
         for index in 0..common.volumes.len() {
             let token = common.slots.start(SlotOperation::PullFlush);
-            let store = common.volumes.flush_store(common.id(), VolumeId(index as u16));
-            cx.out.push_back(Output::Flush { token, store });
+            cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), VolumeId(index as u16)) });
         }
         false
     }

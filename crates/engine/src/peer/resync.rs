@@ -10,10 +10,10 @@ use crate::formats::identity::Decision;
 use crate::formats::wire::{FrameHeader, FrameKind, SyncBegin};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
+use crate::peer::Peer;
 use crate::peer::sending::{Sending, SyncAnnouncement};
 use crate::peer::stream::pass::{PassEnding, SyncPass};
 use crate::peer::streaming::{confirmed, step_begun};
-use crate::peer::{Peer, detached};
 use crate::records::bits::AfterBits;
 use crate::shared::cost::cost;
 use crate::shared::coverage::CoveragePoint;
@@ -145,7 +145,6 @@ impl Peer {
         if cx.peer.link.is_none() {
             return;
         }
-        detached::leave_out(self, common, cx);
         let compare = common.volumes.copies().any(PeerCopy::has_unverified);
         let dirty_bytes = common.volumes.dirty_bytes_to_send();
         cx.coverage.hit(match (full, compare) {

@@ -70,11 +70,6 @@ pub(crate) fn command_rejoin(
     if is_refused(common, cx, id, volume, "sync") {
         return;
     }
-    if let Some(node) = lacks_device(primary, common, volume) {
-        let why =
-            format!("the volume is detached on {node}, which holds nothing of it: first 'farshore group attach' there");
-        return cx.refuse(id, RefusalCode::VolumeDetached, why);
-    }
     if common.settings.mode == Mode::Logging {
         let why = "the mode is 'logging'; first 'set GROUP mode=async' (or sync, nearsync)";
         return cx.refuse(id, RefusalCode::ModeLogging, why);
@@ -114,16 +109,6 @@ pub(crate) fn command_rejoin(
     primary.peer.wanted.order_update();
     primary.peer.stall.ordered(cx.now.mono);
     primary.try_autosync(common, cx);
-}
-
-/// Where the volume has no device, as far as that is known.
-fn lacks_device(primary: &Primary, common: &GroupCommon, volume: VolumeId) -> Option<&'static str> {
-    let at_peer = primary.peer.greeting.hello().is_some_and(|hello| hello.detached.contains(volume));
-    match (common.volumes.is_detached(volume), at_peer) {
-        (true, _) => Some("this node"),
-        (false, true) => Some("the peer"),
-        (false, false) => None,
-    }
 }
 
 /// True: it was, and why is said.

@@ -77,8 +77,7 @@ impl Primary {
         id: RequestId,
         request: Request,
     ) {
-        let of_volume = common.volumes.of(volume);
-        let broken = of_volume.flushes.has_failed() || of_volume.is_detached() || common.has_failed();
+        let broken = common.has_failed() || common.volumes.of(volume).flushes.has_failed();
         if !common.serves() || broken {
             return cx.reply(id, Err(IoError::Io));
         }
@@ -278,7 +277,7 @@ impl Primary {
 fn write_aside(common: &mut GroupCommon, cx: &mut Cx, slot: u32, op: &WriteOp) {
     cx.coverage.hit(CoveragePoint::WroteAside);
     let last = common.numbers.last();
-    common.volumes.of(op.volume).write_aside((op.offset, op.length), last);
+    common.volumes.of(op.volume).write_aside(slot, (op.offset, op.length), last);
     let stored = common.slots.write(slot);
     (stored.first, stored.last, stored.level) = (last.next(), last, AckLevel::Local);
     stored.enter(WriteStage::Writing);

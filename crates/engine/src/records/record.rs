@@ -2,9 +2,7 @@
 
 mod superblock_changes;
 
-pub(crate) use superblock_changes::{
-    all_rejoin, is_detached, keep_over, set_aside, set_aside_by_primary, without_devices,
-};
+pub(crate) use superblock_changes::{all_rejoin, keep_over, set_aside, set_aside_by_primary};
 
 use alloc::string::String;
 use alloc::vec::Vec;

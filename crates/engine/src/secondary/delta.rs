@@ -96,8 +96,7 @@ impl DeltaSave {
             && let Some(volume) = common.volumes.get(self.cursor.0)
         {
             let dirty = self.own.get(self.cursor.0).unwrap_or(&volume.copy.dirty);
-            let next = dirty.next_set(self.cursor.1);
-            let Some(first) = next.filter(|_| !volume.is_detached()) else {
+            let Some(first) = dirty.next_set(self.cursor.1) else {
                 self.cursor = (self.cursor.0 + 1, 0);
                 continue;
             };

@@ -140,9 +140,6 @@ coverage_points! {
     CopySetAside,
     Rejoined,
     PromotedWithoutVolume,
-    VolumeDetached,
-    VolumeAttached,
-    PeerDetached,
 }
 
 /// How often each branch was taken.

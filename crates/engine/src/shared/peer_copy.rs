@@ -129,12 +129,6 @@ impl PeerCopy {
         (self.unverified, self.held, self.cut_short) = (None, None, None);
     }
 
-    /// The peer has nothing of it any more, whatever the stream brought.
-    pub fn lost_at_peer(&mut self) {
-        self.send_all();
-        self.covered = self.blank();
-    }
-
     /// This copy is equal to its primary's.
     pub fn is_equal(&mut self) {
         if !self.dirty.is_clean() {

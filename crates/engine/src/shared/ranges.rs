@@ -43,8 +43,8 @@ pub(crate) struct RangeLocks {
     free: BTreeSet<(u64, u32)>,
     came: u64,
     writes: usize,
-    /// First numbers of the writes under way.
-    numbers: BTreeSet<Seq>,
+    /// First numbers of the writes under way, and how many have each: writes to a volume that is set aside share one.
+    numbers: BTreeMap<Seq, u32>,
     /// How many waiters were looked at so far.
     pub looked_at: u64,
 }
@@ -111,7 +111,7 @@ impl RangeLocks {
         let range = self.by_slot.get_mut(&slot).expect("the range is held");
         range.seq = seq;
         if range.is_write && seq != Seq(u64::MAX) {
-            self.numbers.insert(seq);
+            *self.numbers.entry(seq).or_insert(0) += 1;
         }
     }
 
@@ -194,9 +194,19 @@ impl RangeLocks {
         self.held.remove(&(range.start, slot));
         if range.is_write {
             self.writes -= 1;
-            self.numbers.remove(&range.seq);
+            self.forget_number(range.seq);
         }
         range.behind.into_iter().for_each(|other| self.step_up(other));
+    }
+
+    /// A write under this number has ended. One that had none yet leaves none.
+    fn forget_number(&mut self, seq: Seq) {
+        if let Some(count) = self.numbers.get_mut(&seq) {
+            *count -= 1;
+            if *count == 0 {
+                self.numbers.remove(&seq);
+            }
+        }
     }
 
     /// One of those it waits for is out of its way.
@@ -241,7 +251,7 @@ impl RangeLocks {
 
     /// The first number of the writes under way.
     pub fn first_number(&self) -> Option<Seq> {
-        self.numbers.first().copied()
+        self.numbers.first_key_value().map(|(seq, _)| *seq)
     }
 }
 

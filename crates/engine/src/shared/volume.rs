@@ -88,11 +88,6 @@ impl Volume {
         self.config.changed_outside
     }
 
-    /// It has no device here: nothing is asked of it.
-    pub fn is_detached(&self) -> bool {
-        self.config.is_detached
-    }
-
     // ---- writes whose regions are stored first -----------------------------------------------------------------------
 
     /// False: it was announced before.
@@ -156,8 +151,11 @@ impl Volume {
         }
     }
 
-    /// The write that holds its range gets no number: the volume is set aside. `last`: the last number given, of whichever volume.
-    pub fn write_aside(&mut self, (offset, length): (u64, u64), last: Seq) {
+    /// The write that holds its range gets no number: the volume is set aside. `last`: the last number given, of whichever volume. What is
+    /// complete here ends before the next one until the write is done: a sync freezes what is dirty at a number, and sends no byte that no flush
+    /// covers.
+    pub fn write_aside(&mut self, slot: u32, (offset, length): (u64, u64), last: Seq) {
+        self.ranges.number(slot, last.next());
         self.copy.set_written(offset, length, last, false);
         if self.copy.keep(offset, length, last, false) {
             // What it overwrites has a lower number, or this one.
@@ -246,7 +244,7 @@ mod tests {
     use crate::limits::REGION_BYTES as R;
 
     fn volume() -> Volume {
-        Volume::new(VolumeConfig { size_bytes: 64 * R, block_bytes: 4096, changed_outside: false, is_detached: false })
+        Volume::new(VolumeConfig { size_bytes: 64 * R, block_bytes: 4096, changed_outside: false })
     }
 
     // proves: rule 3
@@ -302,7 +300,7 @@ mod tests {
     }
 
     fn volume_of_eight() -> Volume {
-        Volume::new(VolumeConfig { size_bytes: 8 * R, block_bytes: 4096, changed_outside: false, is_detached: false })
+        Volume::new(VolumeConfig { size_bytes: 8 * R, block_bytes: 4096, changed_outside: false })
     }
 
     // proves: rule 7
@@ -326,12 +324,7 @@ mod tests {
     /// A trim of GiBs that was under way had each of its regions looked at, for every input of the group.
     #[test]
     fn the_walk_passes_over_a_long_range_at_once() {
-        let mut v = Volume::new(VolumeConfig {
-            size_bytes: 1 << 40,
-            block_bytes: 4096,
-            changed_outside: false,
-            is_detached: false,
-        });
+        let mut v = Volume::new(VolumeConfig { size_bytes: 1 << 40, block_bytes: 4096, changed_outside: false });
         v.copy.set_differs(0, 1 << 40);
         v.copy.freeze();
         v.occupy(1, 3 * R, 600 << 30, Seq(1), true);
@@ -340,5 +333,22 @@ mod tests {
         for _ in 0..1000 {
             assert_eq!(v.next_of_snapshot(0, u64::MAX, 8 * R), Some((next, next + 8)));
         }
+    }
+
+    // proves: P3
+    /// A sync that began beside such writes sent what no flush here covered.
+    #[test]
+    fn a_write_without_a_number_is_not_complete_before_it_is_done() {
+        let mut v = Volume::new(VolumeConfig { size_bytes: 1 << 20, block_bytes: 4096, changed_outside: false });
+        v.copy.set_aside(true);
+        for (slot, at) in [(1, 0), (2, R)] {
+            v.occupy(slot, at, R, Seq(u64::MAX), true);
+            v.write_aside(slot, (at, R), Seq(7));
+        }
+        assert_eq!((v.complete_through(Seq(7)), v.complete_through(Seq(9))), (Seq(7), Seq(7)));
+        v.release(1);
+        assert_eq!(v.complete_through(Seq(9)), Seq(7), "the other one is not done");
+        v.release(2);
+        assert_eq!(v.complete_through(Seq(9)), Seq(9));
     }
 }

@@ -221,7 +221,7 @@ fn superblock_table() -> String {
             0x6b6b | 1 << 47,
             "its size in the group, in 512 bytes; 0: the device's. Bit 47: the volume is set aside; bit 46: the sync to this secondary leaves it aside",
         ),
-        number("second volume's flushed", 8, 0x6060 | 1 << 63, "and so on; bit 63: the volume is detached"),
+        number("second volume's flushed", 8, 0x6060, "and so on"),
         number("second volume's sectors", 6, 0x6c6c | 1 << 46, ""),
         zero(3563, ""),
     ]);

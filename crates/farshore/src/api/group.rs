@@ -196,9 +196,6 @@ pub struct VolumeView {
     /// true: the group's order is without it ([bulk load](operate/bulk-load.md)); on a secondary: a promotion would lack it
     #[serde(default)]
     pub set_aside: bool,
-    /// true: it has no disk on this node, and the group goes on without it ([dead disk](operate/dead-disk.md))
-    #[serde(default)]
-    pub detached: bool,
     /// past the page cache (O_DIRECT)
     pub direct: bool,
     /// attached now

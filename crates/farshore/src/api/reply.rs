@@ -223,8 +223,6 @@ impl Reply {
                 | ApiRequest::Yield { .. }
                 | ApiRequest::Promote { .. }
                 | ApiRequest::Reset { .. }
-                | ApiRequest::DetachVolume { .. }
-                | ApiRequest::AttachVolume { .. }
                 | ApiRequest::Switchover(_)
                 | ApiRequest::TakeOver { .. }
                 | ApiRequest::Verify { .. }

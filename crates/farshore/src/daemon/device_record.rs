@@ -1,7 +1,7 @@
 //! Small records of a group's devices in `<state>/groups/<group>`, as text with a checksum: see `docs/book/format.md`.
 //!
 //! `devices`: which device every volume was on when the group was last taken up. `accepted`: that the operator has said what becomes
-//! of the group on devices that are others. `detached`: volumes that the group goes on without, each with the device that it was on.
+//! of the group on devices that are others.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,7 +17,6 @@ use super::checked_text;
 
 const DEVICES: &str = "devices";
 const ACCEPTED: &str = "accepted";
-const DETACHED: &str = "detached";
 /// 256 volumes with the longest facts.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
@@ -93,29 +92,9 @@ pub(super) fn remove_accepted(directory: &Path) {
     let _ = std::fs::remove_file(directory.join(ACCEPTED));
 }
 
-/// Volumes that are detached; mostly none.
-///
-/// # Errors
-/// A sentence: it cannot be read, or is damaged.
-pub(super) fn read_detached(directory: &Path) -> anyhow::Result<GroupDevices> {
-    let lost = || {
-        format!(
-            "{} is of no use, so which volumes are detached is not known: remove it if none is, else write it anew with 'farshore group \
-             detach' once the group is up",
-            directory.join(DETACHED).display()
-        )
-    };
-    Ok(read(directory, DETACHED).with_context(lost)?.map(|(_, devices)| devices).unwrap_or_default())
-}
-
-/// Takes effect when the group is opened next.
-pub(super) fn write_detached(directory: &Path, devices: &GroupDevices) -> anyhow::Result<()> {
-    write(directory, DETACHED, &[], devices)
-}
-
 /// Removes all that is recorded of a group on devices that are no longer there. A crash leaves some of it, and it is done again.
 pub(super) fn clear(directory: &Path) -> anyhow::Result<()> {
-    for name in [DETACHED, "fingerprints", "journal", "bitmap", "activity", "undo", "superblock"] {
+    for name in ["fingerprints", "journal", "bitmap", "activity", "undo", "superblock"] {
         let path = directory.join(name);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {

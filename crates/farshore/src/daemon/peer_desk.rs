@@ -120,8 +120,6 @@ impl ReplyBounds {
             | ApiRequest::Demote { .. }
             | ApiRequest::Promote { .. }
             | ApiRequest::Reset { .. }
-            | ApiRequest::DetachVolume { .. }
-            | ApiRequest::AttachVolume { .. }
             | ApiRequest::Switchover(_)
             | ApiRequest::TakeOver { .. }
             | ApiRequest::Verify { .. }

@@ -36,22 +36,9 @@ pub(crate) fn set_aside(sb: &mut SuperWriter, id: VolumeId, is_aside: bool) -> b
     if is_aside { aside.insert(id) } else { aside.remove(id) }
 }
 
-/// Every volume that there is here is part of the order again.
+/// Every volume is part of the order again.
 pub(crate) fn all_rejoin(sb: &mut SuperWriter) {
-    sb.current.aside = sb.current.detached;
-}
-
-/// The volume has no device in this run: whatever this node holds of the group is without it.
-pub(crate) fn is_detached(sb: &mut SuperWriter, id: VolumeId) {
-    let sb = &mut sb.current;
-    for set in [&mut sb.detached, &mut sb.aside, &mut sb.sync_aside] {
-        set.insert(id);
-    }
-}
-
-/// A run begins in which these volumes have no device, and no others. Of those that have one again it is stored that all may differ.
-pub(crate) fn without_devices(sb: &mut SuperWriter, detached: VolumeSet) {
-    sb.current.detached = detached;
+    sb.current.aside = VolumeSet::default();
 }
 
 /// From this position on the primary sends nothing of the volume. The image before a sync that goes on is not touched by that.
@@ -88,8 +75,8 @@ impl SuperWriter {
         (sb.identity.role, sb.identity.position) = (Role::Secondary, position);
         (sb.identity.handed_over, sb.identity.inconsistent) = (handed_over, false);
         (sb.primary_mode, sb.confirmed, sb.applied_wall) = (Some(mode), Confirmed::default(), wall);
-        // All of it stands here, whatever the peer has; but not what has no device.
-        (sb.aside, sb.sync_aside) = (sb.detached, sb.detached);
+        // All of it stands here, whatever the peer has.
+        (sb.aside, sb.sync_aside) = (VolumeSet::default(), VolumeSet::default());
     }
 
     /// A secondary becomes a primary, in a generation above its own and its peer's. `both_hold`: the peer holds the same image. `forced`: an
@@ -108,8 +95,8 @@ impl SuperWriter {
         identity.handed_over = false;
         (identity.continued, identity.forced) = (continued, forced || continued);
         (sb.given_up, sb.alone, sb.compare, sb.held_in_logging, sb.kept_over) = (Seq::NONE, true, false, false, 0);
-        // What stands in each volume here counts from now on; where nothing stands, nothing is sent.
-        (sb.aside, sb.sync_aside) = (sb.detached, sb.detached);
+        // What stands in each volume here counts from now on.
+        (sb.aside, sb.sync_aside) = (VolumeSet::default(), VolumeSet::default());
     }
 
     /// What speaks against the copy is this from here on; whether it was something else.
@@ -249,10 +236,9 @@ impl SuperWriter {
         (identity.continued, identity.forced) = (false, false);
         (self.current.given_up, self.current.changed_outside) = (Seq::NONE, false);
         self.current.went_back_to = Position::default();
-        let aside = begin.aside.with(&self.current.detached);
-        self.current.sync_aside = aside;
+        self.current.sync_aside = begin.aside;
         if !self.current.identity.inconsistent {
-            self.current.aside = aside;
+            self.current.aside = begin.aside;
         }
         if begin.nothing_dirty {
             self.current.confirmed_before = Confirmed::default();

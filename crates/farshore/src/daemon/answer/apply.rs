@@ -7,7 +7,7 @@
 //! * groups that the file leaves as they are notice nothing but a new connection of the link.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use engine::Command;
@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout, timeout_at};
 
 use super::{CHANGE_PATIENCE, Desk, beside, turn};
 use crate::api::refusals::DeskRefusal;
-use crate::api::{CONFIG_PLAN_SCHEMA, ConfigAction, ConfigPlan, ConfigStep, ErrorCode, Reply};
+use crate::api::{ConfigAction, ConfigPlan, ConfigStep, ErrorCode, Reply};
 use crate::daemon::attached;
 use crate::daemon::configuration::{self, ConfigChange, RunningGroups};
 use crate::daemon::other_volumes::{OtherVolumes, Prepared};
@@ -38,6 +38,9 @@ const HOLD_PATIENCE: Duration = Duration::from_secs(30);
 /// How long the start of groups that came is waited for.
 const START_PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Held while records of other volumes are written.
+static PREPARING: Mutex<()> = Mutex::new(());
 
 const DEFINED: &str = "the configuration was applied, the link comes up anew with the groups that it has";
 
@@ -104,29 +107,6 @@ impl ConfigDesk<'_> {
             return Ok(refusal);
         }
         self.carry_out(wanted, &plan, (close_clients, held)).await
-    }
-
-    /// The group starts anew as it is configured, with what is recorded of its volumes. Its clients are held, where it serves any.
-    pub async fn begins_anew(&self, name: &str, held: RoleChangeUnderWay<'_>) -> Result<Reply, Gone> {
-        let config = self.0.config();
-        let running = self.running(&config).await?;
-        let of_group = running.clients.iter().filter(|(export, _)| configuration::is_of(export, name));
-        let clients_held = of_group.map(|(_, count)| *count).sum();
-        let step = ConfigStep {
-            action: ConfigAction::Restart,
-            group: Some(name.to_owned()),
-            text: String::new(),
-            clients: 0,
-            clients_held,
-        };
-        let plan = ConfigPlan {
-            schema: CONFIG_PLAN_SCHEMA.to_owned(),
-            node: self.0.node.to_string(),
-            file: String::new(),
-            steps: vec![step],
-            needs_restart: Vec::new(),
-        };
-        self.carry_out((*config).clone(), &plan, (true, vec![held])).await
     }
 
     /// Reads the file, and compares.
@@ -228,7 +208,7 @@ impl ConfigDesk<'_> {
             Err(refusal) => return Ok(refusal),
         };
         let before = self.0.config();
-        let wanted = match self.volumes_change(wanted).await {
+        let wanted = match self.volumes_change(wanted, plan).await {
             Ok(wanted) => wanted,
             Err(why) => {
                 let refusal = Reply::refused(DeskRefusal::VolumesInUse, format!("nothing was changed: {why}"));
@@ -290,11 +270,18 @@ impl ConfigDesk<'_> {
 
     /// Groups that have left go on with the volumes of the file: all that it gives others, or none. A step that the disk does not allow is
     /// taken when the group comes, which says so if it cannot.
-    async fn volumes_change(&self, wanted: Config) -> Result<Config, String> {
-        let (now, node) = (self.0.config(), self.0.node.clone());
+    async fn volumes_change(&self, wanted: Config, plan: &ConfigPlan) -> Result<Config, String> {
+        let node = self.0.node.clone();
+        // Of the others none has left.
+        let steps = plan.steps.iter().filter(|step| leaves(step) && comes(step)).filter_map(|step| step.group.clone());
+        let begin_anew: BTreeSet<String> = steps.collect();
         let prepare = beside(move || {
+            // One that nobody waits for any more still writes where this one would.
+            let Ok(_alone) = PREPARING.try_lock() else {
+                return Err("records of other volumes are still being written; type it again".to_owned());
+            };
             let mut prepared = Vec::new();
-            for group in wanted.groups_of(&node).filter(|group| now.group(group.name.as_str()).is_some()) {
+            for group in wanted.groups_of(&node).filter(|group| begin_anew.contains(group.name.as_str())) {
                 let tag = wanted.group_tag(group);
                 let other = OtherVolumes::of(&wanted, &node, group)
                     .and_then(|other| other.map(|one| one.prepare(tag)).transpose());
