@@ -281,7 +281,7 @@ impl ConfigChange<'_> {
     }
 }
 
-pub(super) fn is_of(export: &str, group: &str) -> bool {
+fn is_of(export: &str, group: &str) -> bool {
     export.split_once('/').is_some_and(|(of, _)| of == group)
 }
 
