@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 pub struct Project {
@@ -37,13 +37,19 @@ struct Dependency {
     kind: Option<String>,
 }
 
+/// This package's folder. Checkouts may share a target folder, and then the program that cargo starts in one of them
+/// was perhaps built in another: cargo's word at the start counts, not the one at the build.
+pub fn here() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+}
+
 impl Project {
-    /// Asks cargo about the workspace this program was built from.
+    /// Asks cargo about the workspace that this program was started from.
     ///
     /// # Errors
     /// When cargo does not run or does not understand the workspace.
     pub fn find() -> Result<Project> {
-        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let manifest = here().join("Cargo.toml");
         let output = cargo()
             .args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path"])
             .arg(manifest)

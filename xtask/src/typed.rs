@@ -3,14 +3,14 @@
 use clap::Parser;
 use clap::error::ErrorKind;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What words of pages stand for, where they alone would not be understood.
 const FILLED: [(&str, &str); 3] = [("K/N", "1/2"), ("N", "1"), ("SEED", "1")];
 const PROGRAM: &str = "cargo xtask";
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    crate::project::here().join("..")
 }
 
 fn pages() -> Vec<PathBuf> {

@@ -138,7 +138,7 @@ mod tests {
 
     /// The project's own files, as far as measurements need them.
     fn files() -> FileTexts {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = crate::project::here().join("..");
         let pages = PARTS.iter().chain(&PICTURES).flat_map(|part| {
             let file = format!("{FOLDER}{}.jsonl", part.file);
             [part.page.to_owned(), file]
