@@ -25,8 +25,8 @@ fn plan(group: &str) -> PairPlan<'_> {
 }
 
 /// Replicates, at rest.
-fn synced(wan: &WanGuard, group: &str) -> Pair {
-    let mut pair = wan.pair(&plan(group));
+fn synced(wan: &WanGuard, mode: &str) -> Pair {
+    let mut pair = wan.pair(&PairPlan { mode, ..plan("") });
     wan.serve(&mut pair);
     pair.sync_fully(Side::Near);
     pair.wait_for_rest(Side::Near);
@@ -66,14 +66,15 @@ fn extracted(pair: &Pair, node: Side) -> Vec<u8> {
 #[test]
 fn after_a_forced_failover_under_writers_either_side_is_kept() {
     let Some(wan) = WanGuard::start("forks_over_wan", &LINE) else { return };
-    for (kept, typed_at) in [(Side::Far, Side::Far), (Side::Near, Side::Far)] {
-        let given_up = kept.other();
-        let mut pair = synced(&wan, "");
+    for (mode, kept) in [("async", Side::Near), ("async", Side::Far), ("nearsync", Side::Far), ("sync", Side::Far)] {
+        let (given_up, typed_at) = (kept.other(), Side::Far);
+        let mut pair = synced(&wan, mode);
         let run = WriterRun::on_content(1, &pair, Side::Near, VOLUMES);
         wan.serve(&mut pair);
         pair.wait_for(Side::Near, "replicating");
         let load = WriterLoad::start(&pair, Side::Near, &run, load());
         load.wait_for_more(&mut pair, 200);
+        let before_cut = load.acknowledged();
         wan.control(&["cut"]);
         goes_on_alone(&mut pair);
         load.wait_for_more(&mut pair, 100);
@@ -94,7 +95,8 @@ fn after_a_forced_failover_under_writers_either_side_is_kept() {
         assert_eq!(run.check(&pair, Side::Near).lost_writes, 0);
         let report = run.check(&pair, Side::Far);
         let (included, lost) = (report.included_writes, report.lost_writes);
-        println!("acknowledged {acknowledged}, in the promoted image {included}, given up {lost}");
+        println!("{mode}: acknowledged {acknowledged}, {before_cut} before the cut, in the promoted image {included}");
+        assert!(mode == "async" || included >= before_cut, "the peer had what it confirmed: {before_cut}, {report:?}");
         assert!(lost >= 200 && included + lost == acknowledged, "{report:?}");
         assert!(included > 0 && included <= promoted_at, "the image ends where the promotion said: {report:?}");
 
