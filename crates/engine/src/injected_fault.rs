@@ -240,6 +240,8 @@ faults! {
         "A sync that leaves a volume aside does not say so: its copy passes for an image of all of the group.";
     AsideNotInOrder, "aside-not-in-order", "P2, P6",
         "A volume is set aside while the stream goes on, and the peer does not hear of it.";
+    AsideTakesRoom, "aside-takes-room", "P1, P5",
+        "A write to a volume that is set aside keeps room in the queue while it waits for its range.";
     AsideForgotten, "aside-forgotten", "P2, P6",
         "A secondary forgets with its next start which volumes are no part of its copy.";
     RejoinsInStream, "rejoins-in-stream", "rule 8, P2",

@@ -12,6 +12,7 @@ use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld};
 use crate::forks::{
     NEW, OLD, answer_of, code, durable, forked_from, in_peace, is_set_back, keep, meet, resolve, tag, write_at, yields,
 };
+use crate::rollback::{mid_sync, slow};
 
 /// In peace, and both nodes say that a promoted node is kept.
 fn with_policy() -> ScenarioWorld {
@@ -61,6 +62,49 @@ fn a_node_that_alone_was_promoted_is_kept_by_policy() {
         world.drain();
         assert!(world.cluster[OLD].serves(GROUP) && !world.cluster[NEW].serves(GROUP), "{degrade:?}");
     }
+}
+
+/// The old primary was loading a volume that the promoted copy lacks: nobody's forced failover chose the volume's older content, and what was
+/// loaded since has no other copy. Whether the volume rejoins before the nodes meet again is all one.
+#[test]
+fn a_fork_whose_promoted_side_lacks_a_volume_is_asked_about() {
+    for rejoins in [false, true] {
+        let mut world = with_policy();
+        let volume = engine::VolumeId(1);
+        assert!(matches!(world.order(OLD, Command::SetAside { volume }), CommandResult::Done(_)));
+        world.write_done(1, 0, 256 * KIB);
+        world.write_done(0, 0, 8 * KIB);
+        world.pass(SECOND);
+        world.cut([false; 2]);
+        world.pass(10 * SECOND);
+        assert!(matches!(world.promote(NEW, true), CommandResult::Warning(_)));
+        if rejoins {
+            assert!(!matches!(world.order(OLD, Command::Logging), CommandResult::Refused(_)));
+            assert!(matches!(world.order(OLD, Command::Rejoin { volume }), CommandResult::Done(_)));
+            assert!(!matches!(world.order(OLD, Command::Sync { full: false }), CommandResult::Refused(_)));
+        }
+        meet(&mut world);
+        daemons_look(&mut world, 10);
+        assert!(both_serve(&world), "rejoins: {rejoins}");
+        let loaded = (world.coverage(OLD, CoveragePoint::DeltaSaved), kept_by_policy(&mut world));
+        assert_eq!(loaded, (0, 0), "rejoins: {rejoins}");
+    }
+}
+
+/// A sync was under way, and the promotion went back to the image before it: what the old primary wrote since then, perhaps for hours, is more
+/// than a lost link's worth.
+#[test]
+fn a_promotion_that_went_back_to_the_image_before_a_sync_is_asked_about() {
+    let (mut world, before) = mid_sync(slow());
+    world.set(GROUP, |settings| settings.after_forced_failover = AfterForcedFailover::KeepPromoted);
+    world.pass(50 * MILLISECOND);
+    world.cut([false; 2]);
+    world.pass(10 * SECOND);
+    assert!(matches!(world.promote(NEW, true), CommandResult::Warning(_)));
+    assert_eq!(world.images_of(NEW), before);
+    meet(&mut world);
+    daemons_look(&mut world, 10);
+    assert!(both_serve(&world) && kept_by_policy(&mut world) == 0);
 }
 
 /// It came back from a power loss, or was demoted before the two met: nobody knows that its records are not older ones, and whoever

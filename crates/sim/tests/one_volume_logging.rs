@@ -299,6 +299,31 @@ fn commands_that_make_no_sense_are_refused_in_words() {
     rejoins(&mut world);
 }
 
+// proves: P1, P5
+/// Writers of a volume that is set aside wait for their range, and keep no room of the queue meanwhile: a writer of another volume found none,
+/// and the others lost their order to a load that the queue never sees.
+#[test]
+fn who_waits_for_a_range_of_a_loaded_volume_takes_no_room_from_the_others() {
+    let small = SimOptions { queue_items: 20, wait_limit_ms: 2_000, ..options(Mode::Sync, Policy::Degrade) };
+    let mut world = ScenarioWorld::in_peace(SimOptions { degrade: Degrade::Queue, ..small });
+    world.write_done(0, 0, 8 * KIB);
+    world.until("the promise holds", |world| state(world) == Some(State::Replicating));
+    world.until("all is applied", ScenarioWorld::in_step);
+    done(&mut world, ASIDE);
+    world.cut([false; 2]);
+    world.until("the queue keeps the order", |world| state(world) == Some(State::Queuing));
+    for _ in 0..30 {
+        world.write(LOADED.0, 0, 8 * KIB);
+    }
+    let other = world.write(0, 0, 4 * KIB);
+    assert!(world.answer(other).0);
+    assert_eq!(state(&world), Some(State::Queuing), "the queue is almost empty");
+    world.restore_path();
+    world.until("the promise holds again", |world| state(world) == Some(State::Replicating));
+    others_are_there(&mut world);
+    rejoins(&mut world);
+}
+
 // proves: P1, P4
 /// What a flush covers of a volume that is set aside is not undone by what the peer has of it from before.
 #[test]

@@ -16,7 +16,7 @@ use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, option
 const NEAR: usize = 0;
 const FAR: usize = 1;
 
-fn slow() -> SimOptions {
+pub(crate) fn slow() -> SimOptions {
     SimOptions { bytes_per_s: 400_000, ..options(Mode::Async, Policy::Degrade) }
 }
 
@@ -43,7 +43,7 @@ fn begin_sync(world: &mut ScenarioWorld) {
 }
 
 /// The same with a sync that has overwritten a part of the copy.
-fn mid_sync(options: SimOptions) -> (ScenarioWorld, Vec<Vec<u8>>) {
+pub(crate) fn mid_sync(options: SimOptions) -> (ScenarioWorld, Vec<Vec<u8>>) {
     let (mut world, before) = behind(options);
     begin_sync(&mut world);
     world.until("a part is overwritten", |world| world.images_of(FAR) != before && used(world) > 200 * KIB);

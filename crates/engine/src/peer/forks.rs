@@ -12,7 +12,7 @@ use crate::context::Cx;
 use crate::formats::fork::{ForkSide, is_covered_by_bits};
 use crate::formats::identity::{DecisionRow, Identity, Role, row, was_promoted_over, went_back};
 use crate::formats::wire::{FrameHeader, FrameKind, GroupHello, flags};
-use crate::ids::{CommandId, Seq};
+use crate::ids::{CommandId, Position, Seq};
 use crate::injected_fault::{Fault, injected};
 use crate::peer::Peer;
 use crate::records::record::AfterSuper;
@@ -188,7 +188,9 @@ pub(crate) fn step_of_policy(peer: &Peer, common: &GroupCommon) -> Option<Policy
     let is_free = peer.fork.is_none() && !is_being_recorded(common);
     // One that was started again may be an older copy, with fewer bits than it set; injected: whoever it is.
     let is_in_its_run = peer.promoted_run == Some(common.sb.identity.incarnation) || injected(Fault::PolicyKeepsEither);
-    let is_promoted = is_in_its_run && was_promoted_over(&common.identity_sent(), &hello.identity);
+    let is_promoted = is_in_its_run
+        && was_promoted_over(&common.identity_sent(), &hello.identity)
+        && !began_with_rollback(&common.sb.identity, common.sb.went_back_to);
     let keeps = is_promoted && is_free && hello.would_yield && may_keep_by_policy(peer, common);
     (keeps && matches!(may_keep(peer, common, over), Ok(true))).then_some(PolicyStep::Keep { over })
 }
@@ -199,7 +201,13 @@ pub(crate) fn would_yield(peer: &Peer, common: &GroupCommon) -> bool {
     let Some(hello) = peer.greeting.hello().filter(|_| follows_policy(peer, common)) else { return false };
     let (ours, theirs) = (common.identity_sent(), hello.identity);
     let was_sent = theirs.parent.seq <= peer.outbox.sent_through() || injected(Fault::PolicyKeepsEither);
-    was_sent && was_promoted_over(&theirs, &ours) && is_resolvable(common, hello)
+    let is_newest = !began_with_rollback(&theirs, hello.went_back_to);
+    was_sent && is_newest && was_promoted_over(&theirs, &ours) && is_resolvable(common, hello)
+}
+
+/// The promotion went back to the image before a sync: what the other node wrote since, perhaps for hours, was on its way already.
+fn began_with_rollback(promoted: &Identity, went_back_to: Position) -> bool {
+    promoted.parent == went_back_to && !injected(Fault::PolicyKeepsEither)
 }
 
 /// This primary and its peer both say that a promoted node is kept.
@@ -207,8 +215,10 @@ fn follows_policy(peer: &Peer, common: &GroupCommon) -> bool {
     let keeps = |settings: &Settings| settings.after_forced_failover == AfterForcedFailover::KeepPromoted;
     let both_keep = keeps(&common.settings) && peer.greeting.settings().is_some_and(|theirs| keeps(&theirs));
     let is_at_work = common.role() == Role::Primary && common.lifecycle.is_running() && !common.has_failed();
-    // Where an operator is asked something else first, or holds the group, he answers this, too.
-    let asks = common.sb.changed_outside || common.waits_for_choice() || common.sb.held_in_logging;
+    // Where an operator is asked something else first, or holds the group, he answers this, too. Of a volume that is set aside the peer's
+    // copy was older before they parted, and nobody's forced failover chose it.
+    let lacks_volume = !common.sb.aside.is_empty() && !injected(Fault::PolicyKeepsEither);
+    let asks = common.sb.changed_outside || common.waits_for_choice() || common.sb.held_in_logging || lacks_volume;
     both_keep && is_at_work && peer.greeting.is_primary() && !asks
 }
 

@@ -16,6 +16,7 @@ use crate::primary::Primary;
 use crate::records::record::{AfterSuper, set_aside};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::size::ShownSize;
+use crate::shared::wakes::Wake;
 use crate::state::Mode;
 use crate::{CommandResult, Event, RefusalCode};
 use alloc::format;
@@ -46,6 +47,7 @@ pub(crate) fn command_aside(
         if !injected(Fault::AsideNotInOrder) {
             primary.peer.outbox.set_aside(common, cx, volume);
         }
+        common.wake(Wake::Room);
         cx.event(common.id(), Event::SetAside { volume });
     }
     let result = match is_new {

@@ -281,6 +281,8 @@ fn write_aside(common: &mut GroupCommon, cx: &mut Cx, slot: u32, op: &WriteOp) {
     let stored = common.slots.write(slot);
     (stored.first, stored.last, stored.level) = (last.next(), last, AckLevel::Local);
     stored.enter(WriteStage::Writing);
+    // It may have waited with room in the queue, from before the volume was set aside.
+    common.wake(Wake::Room);
     admitted(common, cx, op, (last.next(), last), op.length);
     write_locally(common, cx, slot, op, AckLevel::Local);
 }

@@ -98,6 +98,8 @@ pub(crate) struct WriteOp {
     pub failed: Option<IoError>,
     /// Nothing more is expected of the peer.
     pub remote_done: bool,
+    /// Bytes and items of the queue that are kept for it while it waits for something else.
+    room: (u64, u64),
     /// The writer has its answer (early, under policy `strict`).
     pub answered: bool,
     /// Its slots in the activity log.
@@ -105,6 +107,16 @@ pub(crate) struct WriteOp {
 }
 
 impl WriteOp {
+    /// So much of the queue is kept for it.
+    pub fn keep_room(&mut self, room: (u64, u64)) {
+        self.room = room;
+    }
+
+    /// What was kept for it.
+    pub fn give_room_back(&mut self) -> (u64, u64) {
+        core::mem::take(&mut self.room)
+    }
+
     /// It has its room; whatever it waits for before it has its number is nothing of the peer's.
     pub fn waits_here(&mut self, now: Mono) {
         self.waits_here_from.get_or_insert(now);
@@ -161,6 +173,7 @@ impl WriteOp {
             stage: WriteStage::Arrived,
             failed: None,
             remote_done: true,
+            room: (0, 0),
             answered: false,
             pins: ExtentPins::default(),
         }

@@ -139,6 +139,8 @@ pub(super) struct Candidate {
     has_lived: bool,
     has_image: bool,
     handed_over: bool,
+    /// A volume is set aside: the image is without it.
+    lacks_volume: bool,
     /// `None`: there is no link.
     peer: Option<LinkedPeer>,
 }
@@ -156,6 +158,7 @@ impl Candidate {
             has_lived: !now.identity.generation.is_blank(),
             has_image: now.promotable.is_some(),
             handed_over: now.identity.handed_over,
+            lacks_volume: now.volumes.iter().any(|volume| volume.is_aside),
             peer: is_up.then_some(LinkedPeer(now.peer.role)),
         }
     }
@@ -183,7 +186,21 @@ impl Candidate {
         if force || self.is_starting { None } else { self.needs_force() }
     }
 
+    /// An operator who forces it learns first what the image lacks.
     fn needs_force(self) -> Option<(RefusalCode, String)> {
+        match (self.stands_apart(), self.lacks_volume) {
+            (Some((code, why)), true) => {
+                Some((code, format!("{why}; a volume is set aside as well, and the image is without it")))
+            }
+            (None, true) => {
+                let why = "a volume is set aside (see 'status'), and the image here is without it; --force promotes this node all the same";
+                refused(RefusalCode::VolumeAside, why)
+            }
+            (other, false) => other,
+        }
+    }
+
+    fn stands_apart(self) -> Option<(RefusalCode, String)> {
         match self.peer {
             None => {
                 let why = "the peer is not connected and may be primary: what it acknowledged alone cannot be known; --force promotes \
@@ -330,6 +347,7 @@ mod tests {
             has_lived: true,
             has_image: true,
             handed_over: false,
+            lacks_volume: false,
             peer: Some(LinkedPeer(Some(Role::Secondary))),
         };
         let full = State::Paused(Pause::HistoryFull);
@@ -337,6 +355,8 @@ mod tests {
         for (now, unforced, forced) in [
             (sound, None, None),
             (Candidate { peer: None, ..sound }, Some(RefusalCode::PeerAway), None),
+            (Candidate { lacks_volume: true, ..sound }, Some(RefusalCode::VolumeAside), None),
+            (Candidate { lacks_volume: true, peer: None, ..sound }, Some(RefusalCode::PeerAway), None),
             (Candidate { peer: Some(LinkedPeer(None)), ..sound }, Some(RefusalCode::PeerSilent), None),
             (Candidate { peer: primary, ..sound }, Some(RefusalCode::PeerIsPrimary), None),
             (Candidate { handed_over: true, ..sound }, Some(RefusalCode::HandedOver), None),

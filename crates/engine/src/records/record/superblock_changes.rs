@@ -93,7 +93,8 @@ impl SuperWriter {
         identity.incarnation.0 += 1;
         identity.role = Role::Primary;
         identity.handed_over = false;
-        (identity.continued, identity.forced) = (continued, forced || continued);
+        // Content that lacks a volume is not what anybody would choose unasked.
+        (identity.continued, identity.forced) = (continued, continued || forced && sb.aside.is_empty());
         (sb.given_up, sb.alone, sb.compare, sb.held_in_logging, sb.kept_over) = (Seq::NONE, true, false, false, 0);
         // What stands in each volume here counts from now on.
         (sb.aside, sb.sync_aside) = (VolumeSet::default(), VolumeSet::default());
