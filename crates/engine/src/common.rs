@@ -33,6 +33,7 @@ pub(crate) struct GroupCounters {
     pub blocked_ns: u64,
     pub writes: u64,
     pub written_bytes: u64,
+    pub streamed_bytes: u64,
     pub resynced_bytes: u64,
     pub compared_bytes: u64,
     pub shipped_bytes: u64,

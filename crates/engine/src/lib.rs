@@ -92,6 +92,15 @@ pub enum WriteBytes {
     Meta(Vec<u8>),
 }
 
+impl WriteBytes {
+    pub fn length(&self) -> u64 {
+        match self {
+            WriteBytes::Payload(slice) => u64::from(slice.length),
+            WriteBytes::Meta(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
 /// A store of one group on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Store {
@@ -262,6 +271,8 @@ pub enum Command {
     /// Compare the copy with this primary's volumes, while writers go on.
     Verify(VerifyOrder),
     VerifyStop,
+    /// The queue's peaks that people look at begin with what is there now.
+    ForgetPeaks,
     /// Both copies hold the same, whatever the records say: nothing is sent, and each node keeps on record that nobody has checked it.
     AssumeEqual,
 }

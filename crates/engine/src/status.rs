@@ -64,6 +64,8 @@ pub struct GroupStatus {
     pub rollback_point: Option<RollbackPointStatus>,
     pub writes: u64,
     pub written_bytes: u64,
+    /// Payload of writes that was handed to the link, each time it was.
+    pub streamed_bytes: u64,
     /// Of regions, read for a sync: compared, sent or reported to be zero.
     pub resynced_bytes: u64,
     /// Of them, those whose hash was asked about, and those that went as data.
@@ -246,8 +248,15 @@ pub struct VolumeStatus {
 pub struct QueueStatus {
     pub bytes: u64,
     pub items: u64,
+    /// The most since the node started.
     pub bytes_hwm: u64,
     pub items_hwm: u64,
+    /// The most since [`crate::Command::ForgetPeaks`].
+    pub late_bytes_hwm: u64,
+    pub late_items_hwm: u64,
+    /// Sums: what came in, and what went out as it was durable at the peer. What is dropped when the order ends is in neither.
+    pub entered_bytes: u64,
+    pub left_bytes: u64,
     pub blocked: Duration,
     pub blocked_writers: u64,
     /// How long writers were held up of late, one after the other: it runs back while they are not.

@@ -80,6 +80,7 @@ fn a_group_that_is_refused_touches_nothing_and_says_so() {
             by_timer: false,
         }),
         Command::VerifyStop,
+        Command::ForgetPeaks,
         Command::AssumeEqual,
     ];
     for command in orders {

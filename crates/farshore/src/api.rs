@@ -19,6 +19,7 @@ mod reply;
 mod request;
 mod sentences;
 pub mod server;
+mod stats;
 mod words;
 
 pub use clients::{CLIENTS_SCHEMA, ClientList, ClientView, RequestSums};
@@ -38,6 +39,9 @@ pub use preview::{CONNECT_SCHEMA, ConnectPreview};
 pub use refusals::RefusalView;
 pub use reply::{RecordedBatch, Reply};
 pub use request::{ApiRequest, SwitchoverOrder};
+pub use stats::{
+    GroupQueue, GroupStats, QUEUE_SCHEMA, QueueReport, RequestRates, STATS_SCHEMA, StatsReport, VolumeStats,
+};
 pub use words::{
     ConfigAction, ErrorCode, Flow, GroupState, LinkLimit, LinkState, OperationState, Origin, Protection, Retry, Role,
     Verdict,

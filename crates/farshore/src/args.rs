@@ -8,6 +8,7 @@ pub mod line;
 pub mod pair;
 pub mod planner;
 pub mod reach;
+pub mod stats;
 pub mod verify;
 
 use std::path::PathBuf;
@@ -65,6 +66,21 @@ pub enum CliCommand {
         after_help = "Examples:\n  farshore attached\n  farshore attached --json\n\nExits with 1 when requests of a device are not answered."
     )]
     Attached(attach::AttachedArgs),
+    /// Show what waits for the secondary: how much, how fast it grows, when it is full, and the peaks
+    #[command(
+        after_help = "Examples:\n  farshore queue db\n  farshore queue --all --watch\n  farshore queue db --reset-peaks     (count the peaks from now on)\n  farshore queue db --json | jq .groups[0].queue.full_in_s\n\nThe queue is the primary's, wherever the command is typed."
+    )]
+    Queue(stats::QueueArgs),
+    /// Wait until all that was written so far is on the other node
+    #[command(
+        after_help = "Examples:\n  farshore drain db\n  farshore drain db --timeout 10m && farshore status db\n  farshore drain --all --json\n\nWrites that come meanwhile are not waited for. Typed at the primary, or with --on."
+    )]
+    Drain(stats::DrainArgs),
+    /// Show rates: requests of clients, the queue, the network, bitmap and journal, for each group and volume
+    #[command(
+        after_help = "Examples:\n  farshore stats                  (the next second)\n  farshore stats 5                (each five seconds, until interrupted)\n  farshore stats 1s 10 --group db\n  farshore stats 10 --json        (one JSON object per line)"
+    )]
+    Stats(stats::StatsArgs),
     /// Keep a target of systemd as the role of a group is: started while this node is primary
     #[command(
         after_help = "Example:\n  systemctl enable --now farshore-primary@db.service   (the unit runs: farshore follow db)\n\nThe target is farshore-primary@GROUP.target. 'farshore demote' stops it and waits for it, before this node stops being primary."

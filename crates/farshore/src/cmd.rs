@@ -13,6 +13,7 @@ mod connect;
 mod demote;
 mod disk;
 mod doctor;
+mod drain;
 mod events;
 mod failback;
 mod feed;
@@ -29,6 +30,7 @@ mod mark;
 mod plan;
 mod progress;
 mod promote;
+mod queue;
 mod reach;
 mod record;
 mod reset;
@@ -37,6 +39,7 @@ mod role_target;
 mod scan;
 mod serve;
 mod set;
+mod stats;
 mod status;
 mod switchover;
 mod sync;
@@ -99,6 +102,9 @@ fn run(command: CliCommand) -> CommandOutcome {
         CliCommand::Status(args) => status::run(&args),
         CliCommand::Clients(args) => clients::run(&args),
         CliCommand::Events(args) => events::run(&args),
+        CliCommand::Queue(args) => queue::run(&args),
+        CliCommand::Drain(args) => drain::run(&args),
+        CliCommand::Stats(args) => stats::run(&args),
         CliCommand::Follow(args) => follow::run(&args),
         CliCommand::Connect(args) => connect::run(&args),
         CliCommand::Logging(args) => logging::run(&args),

@@ -51,6 +51,11 @@ impl PageForm {
 }
 
 impl PageFacts {
+    /// What the daemon counted by this name.
+    fn sum(&self, name: &str) -> Option<u64> {
+        self.counters.as_ref()?.counters.get(name).copied()
+    }
+
     pub fn reported(status: NodeView, counters: Option<DaemonCounters>) -> PageFacts {
         PageFacts { is_up: true, status, counters, unix_seconds: now() }
     }

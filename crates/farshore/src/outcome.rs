@@ -83,6 +83,9 @@ impl From<Exit> for ExitCode {
 /// What a terminal takes for orders and serde_json leaves as it is: DEL, and the second set of controls, of which U+009B begins a sequence.
 const ORDERS: std::ops::RangeInclusive<char> = '\u{7f}'..='\u{9f}';
 
+/// Home, and erase what stands below: less flicker than erasing first.
+pub const REDRAW: &str = "\x1b[H\x1b[J";
+
 /// Prints to standard output; what a peer sent gives the terminal no orders by it. `false`: the reader went away (`| head`), which is no
 /// failure, and the end of any loop.
 pub fn print(text: &str) -> Result<bool, CommandFailure> {

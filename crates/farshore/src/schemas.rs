@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::api::{
     ANSWER_SCHEMA, AnswerList, CLIENTS_SCHEMA, CONFIG_PLAN_SCHEMA, CONNECT_SCHEMA, COUNTERS_SCHEMA, ClientList,
     ConfigPlan, ConnectPreview, DaemonCounters, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkList, MARKS_SCHEMA, NodeView,
-    OPERATION_SCHEMA, OperationView, STATUS_SCHEMA,
+    OPERATION_SCHEMA, OperationView, QUEUE_SCHEMA, QueueReport, STATS_SCHEMA, STATUS_SCHEMA, StatsReport,
 };
 use crate::attach::record::{ATTACHED_SCHEMA, AttachedList};
 use crate::cmd::{CERTIFICATES_SCHEMA, CertReport};
@@ -114,6 +114,8 @@ fn documents() -> Vec<Document> {
         document::<ConfigPlan>(CONFIG_PLAN_SCHEMA, status, ROOT),
         document::<MarkForms>(MARKS_SCHEMA, status, ROOT),
         document::<AttachedList>(ATTACHED_SCHEMA, status, ROOT),
+        document::<QueueReport>(QUEUE_SCHEMA, status, ROOT),
+        document::<StatsReport>(STATS_SCHEMA, status, ROOT),
         document::<LinkList>(LINKS_SCHEMA, status, ROOT),
         document::<LinkHistoryForms>(LINK_HISTORY_SCHEMA, status, ROOT),
         document::<CertReport>(CERTIFICATES_SCHEMA, status, ROOT),
@@ -147,6 +149,7 @@ fn elsewhere(document: &Document, all: &[Document]) -> BTreeMap<String, String> 
     let parts: &[(&str, &str, &str)] = &[
         (STATUS_SCHEMA, "LinkReport", "object, as in [`links[]`](#links)"),
         (STATUS_SCHEMA, "MarkStatus", "object, as in [`groups[].marks[]`](#groupsmarks)"),
+        (STATUS_SCHEMA, "QueueView", "object, as in [`groups[].queue`](#groupsqueue)"),
         (SCAN_SCHEMA, "TraceWorkload", "object, as in `farshore-scan/1`"),
         (LINK_TEST_SCHEMA, "Terms", "object, as `start.terms` of `farshore-link-test/1`"),
         (LINK_TEST_SCHEMA, "SpreadReport", "object, `SpreadReport` of `farshore-link-test/1`"),

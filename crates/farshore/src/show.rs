@@ -8,7 +8,9 @@ pub mod clients;
 pub mod events;
 pub mod link;
 mod peer;
+pub mod queue;
 pub mod shell;
+pub mod stats;
 pub mod table;
 pub mod verify;
 
@@ -359,31 +361,9 @@ pub fn marks(marks: &[MarkStatus]) -> String {
 }
 
 fn queue_lines(group: &GroupView, line: &mut impl FnMut(&str, &str)) {
-    let queue = &group.queue;
-    let percent = |part: u64, whole: u64| {
-        if whole == 0 { 0 } else { (part as f64 / whole as f64 * 100.0).round() as u64 }
-    };
-    line(
-        "Queue",
-        &format!(
-            "{} of {} ({} %), {} of {} writes",
-            show_size(queue.bytes),
-            show_size(queue.limit_bytes),
-            percent(queue.bytes, queue.limit_bytes),
-            queue.items,
-            queue.limit_items
-        ),
-    );
-    let waited = match queue.blocked_ms {
-        0 => "no writer waited".to_owned(),
-        ms => format!("writers waited {} in all", show_seconds(ms as f64 / 1000.0)),
-    };
-    // Made smaller since, or one write larger than all of it: no share of what it may hold now.
-    let share = match queue.bytes_hwm > queue.limit_bytes {
-        true => "more than it may hold now".to_owned(),
-        false => format!("{} %", percent(queue.bytes_hwm, queue.limit_bytes)),
-    };
-    line("Peak", &format!("{} ({share}), {} writes; {waited}", show_size(queue.bytes_hwm), queue.items_hwm));
+    let pace = queue::pace(&group.queue).map(|pace| format!("; {pace}")).unwrap_or_default();
+    line("Queue", &format!("{}{pace}", queue::fill(&group.queue)));
+    line("Peak", &format!("{}; {}", queue::peak(&group.queue), queue::waited(&group.queue)));
 }
 
 fn volumes(group: &GroupView, paint: &Paint) -> String {

@@ -65,6 +65,7 @@ mod room_in_history;
 mod service;
 mod sparse_sync;
 mod start_alone;
+mod stats;
 mod status_text;
 mod switchover;
 mod sync_in_line;

@@ -93,6 +93,7 @@ pub fn group(state: GroupState) -> GroupView {
         demoting: false,
         handed_over: Some(false),
         generation: "2-5392cef6".to_owned(),
+        last_sequence: None,
         term: "0".to_owned(),
         name: "db".into(),
         role: Role::Primary,

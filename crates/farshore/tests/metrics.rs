@@ -162,7 +162,7 @@ fn made_up(groups: usize) -> PageFacts {
             "volumes": [{"name": "data", "size_bytes": 1u64 << 40, "device_bytes": 1u64 << 40, "device": "/dev/a", "dirty_bytes": 7,
                 "direct": true, "clients": 1}],
             "queue": {"bytes": 1, "items": 2, "bytes_hwm": 3, "items_hwm": 4, "limit_bytes": 5, "limit_items": 6, "blocked_ms": 1500,
-                "waiting_writers": 1, "held_up_ms": 2500},
+                "waiting_writers": 1, "held_up_ms": 2500, "full_in_s": 33},
             "memory_bytes": 9, "journal": {"bytes": 1, "limit_bytes": 2},
             "peers": [{"node": "far", "link": "connected", "link_since_s": 5.0, "lag_bytes": 1, "lag_seconds": 0.5, "heard_s": 1.0,
                 "dirty_bytes": 3, "recovery_point": {"sequence": 81204, "time": "2026-11-21T03:12:41.123Z"}}],
@@ -192,13 +192,16 @@ fn made_up(groups: usize) -> PageFacts {
         "groups": (0..groups).map(group).collect::<Vec<_>>()
     });
     let sums = ["writes", "written_bytes", "resynced_bytes", "compared_bytes", "shipped_bytes", "pulled_bytes"];
-    let of_group = |number: usize| sums.map(move |sum| (format!("group.g{number:04}.{sum}"), 5));
+    let sums = sums.into_iter().chain(["streamed_bytes", "bitmap_bytes", "journal_bytes", "undo_bytes"]);
+    let of_group = |number: usize| sums.clone().map(move |sum| (format!("group.g{number:04}.{sum}"), 5));
+    let sums = ["reads", "read_bytes", "read_us", "writes", "write_bytes", "write_us", "flushes", "flush_us"];
+    let of_volume = |number: usize| sums.map(move |sum| (format!("volume.g{number:04}/data.{sum}"), 2_500_000));
     let of_nbd = ["done", "failed", "bytes"].map(|sum| (format!("nbd.write.{sum}"), 5));
     let latency = LatencyClasses { bounds_us: vec![100, 1000], counts: vec![1, 2, 3], sum_us: 70_000 };
     let counters = DaemonCounters {
         schema: "farshore-counters/1".into(),
         node: "near".into(),
-        counters: (0..groups).flat_map(of_group).chain(of_nbd).collect(),
+        counters: (0..groups).flat_map(of_group).chain((0..groups).flat_map(of_volume)).chain(of_nbd).collect(),
         latencies: [("write".to_owned(), latency)].into(),
     };
     let view: NodeView = serde_json::from_value(view).expect("a status");
@@ -225,6 +228,8 @@ fn a_status_with_all_there_is_has_every_metric() {
         "farshore_group_rpo_threshold_seconds{group=\"g0000\",level=\"error\"} 30.0",
         "farshore_group_recovery_point_timestamp_seconds{group=\"g0000\",peer=\"far\"} 1795230761.123",
         "farshore_group_history_used_bytes{group=\"g0000\"} 3",
+        "farshore_group_queue_full_after_seconds{group=\"g0000\"} 33.0",
+        "farshore_volume_write_time_seconds_total{group=\"g0000\",volume=\"data\"} 2.5",
     ] {
         assert!(old.lines().any(|found| found == line), "no {line} in {old}");
     }

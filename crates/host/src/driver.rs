@@ -41,7 +41,10 @@ pub use setup::{
     AddedGroup, CompareDefinitions, DefinitionsDifference, DriverSetup, GroupOpener, GroupSetup, LetGo, LinkSetup,
     Listen, NodeProof, OpenedGroup, RefusedGroup, Stores, VolumeSetup, group_tag,
 };
-pub use snapshot::{DriverSnapshot, GroupSnapshot, LinkSnapshot, PeerConnection, SyncPace, VolumeSnapshot};
+pub use snapshot::{
+    DriverSnapshot, GroupFigures, GroupSnapshot, LinkSnapshot, PeerConnection, QueuePace, StoredBytes, SyncPace,
+    VolumeSnapshot,
+};
 
 pub use crate::random::entropy;
 

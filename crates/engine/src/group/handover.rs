@@ -548,7 +548,7 @@ pub(crate) fn stop(group: &mut Group, cx: &mut Cx) {
 pub(crate) fn refuses(handover: &Handover, command: &Command) -> Option<Refusal> {
     let stage = handover.stage?;
     let is_taken = match command {
-        Command::Set(_) => true,
+        Command::Set(_) | Command::ForgetPeaks => true,
         Command::Switchover { .. } => false,
         // Secondary already, it is like any other.
         _ => stage == HandoverStage::Granted,

@@ -92,6 +92,10 @@ impl Group {
             Command::Reset { .. } => unreachable!("it is taken in any state"),
             Command::Verify(order) => verify::command(&mut self.primary.peer, &mut self.common, cx, id, order),
             Command::VerifyStop => verify::command_stop(&mut self.primary.peer, &mut self.common, cx, id),
+            Command::ForgetPeaks => {
+                self.primary.peer.outbox.forget_peaks();
+                cx.answer(id, CommandResult::Done("the queue's peaks are counted from now on".into()));
+            }
             Command::AssumeEqual => equal::command(&mut self.primary, &mut self.common, cx, id),
         }
     }

@@ -106,7 +106,7 @@ impl ShownGroup<'_> {
         let identity = self.identity();
         let role = identity.role;
         let is_secondary = role == Role::Secondary;
-        let (bytes, items, high_water) = primary.peer.outbox.queued();
+        let (queued, record) = primary.peer.outbox.queued();
         let volumes = common.volumes.iter().zip(common.volumes.device_sizes());
         let volumes = (0..).map(VolumeId).zip(volumes).map(|(id, (volume, device_bytes))| VolumeStatus {
             is_aside: common.sb.aside.contains(id),
@@ -138,10 +138,14 @@ impl ShownGroup<'_> {
             verified: primary.peer.verify.last().cloned(),
             volumes: volumes.collect(),
             queue: QueueStatus {
-                bytes,
-                items,
-                bytes_hwm: high_water.bytes,
-                items_hwm: high_water.items,
+                bytes: queued.bytes,
+                items: queued.items,
+                bytes_hwm: record.peak.bytes,
+                items_hwm: record.peak.items,
+                late_bytes_hwm: record.late_peak.bytes,
+                late_items_hwm: record.late_peak.items,
+                entered_bytes: record.entered_bytes,
+                left_bytes: record.left_bytes,
                 blocked: Duration::from_nanos(common.counters.blocked_ns),
                 blocked_writers: primary.waiters().count_for_room(),
                 held_up,
@@ -162,6 +166,7 @@ impl ShownGroup<'_> {
             rollback_point: secondary.rollback_point(common),
             writes: common.counters.writes,
             written_bytes: common.counters.written_bytes,
+            streamed_bytes: common.counters.streamed_bytes,
             resynced_bytes: common.counters.resynced_bytes,
             compared_bytes: common.counters.compared_bytes,
             shipped_bytes: common.counters.shipped_bytes,

@@ -176,7 +176,7 @@ pub(crate) fn under_way(peer: &Peer, common: &GroupCommon, full: bool) -> Option
     if !does_it {
         return None;
     }
-    let text = match (state, peer.outbox.queued().0) {
+    let text = match (state, peer.outbox.queued().0.bytes) {
         (State::Paused(_), _) if peer.catch_up.resumes => format!("under way already: {}", common.standing.why()),
         (State::Paused(pause), _) => format!("under way already, and paused: {}", pause.words()),
         _ if full => FULL_UNDER_WAY.into(),

@@ -9,12 +9,12 @@ use crate::formats::wire::flags;
 use crate::ids::{Seq, VolumeId};
 use crate::limits::REGION_BYTES;
 use crate::peer::answers::PeerAnswers;
-use crate::peer::queue::HighWater;
+use crate::peer::queue::{QueueFill, QueueRecord};
 use crate::peer::reservation::QueueReservation;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::{CatchUpSnapshot, GivenUp, ReadDestination, longest_read};
 use crate::peer::stream::pass::SyncPass;
-use crate::peer::stream::{PeerStream, push_void};
+use crate::peer::stream::{PeerStream, forget_peaks, push_void};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::link::LinkUse;
 use crate::shared::operation_slots::SlotOperation;
@@ -32,18 +32,26 @@ pub(crate) struct Outbox {
     pub answers: PeerAnswers,
     pub(super) sending: Sending,
     /// Of the queues of all streams so far.
-    high_water: HighWater,
+    record: QueueRecord,
     /// As far as streams of this run that have ended were sent.
     sent_before: Seq,
     pub(super) reserved: QueueReservation,
 }
 
 impl Outbox {
-    /// What waits to be sent: bytes and items, and the most there ever were.
-    pub fn queued(&self) -> (u64, u64, HighWater) {
-        self.stream()
-            .map(PeerStream::queue)
-            .map_or((0, 0, self.high_water), |queue| (queue.bytes(), queue.len(), queue.high_water()))
+    /// What waits to be sent, and what was seen of all queues.
+    pub fn queued(&self) -> (QueueFill, QueueRecord) {
+        self.stream().map(PeerStream::queue).map_or((QueueFill::default(), self.record), |queue| {
+            (QueueFill { bytes: queue.bytes(), items: queue.len() }, queue.record())
+        })
+    }
+
+    /// The peaks that people look at begin with what is there now.
+    pub fn forget_peaks(&mut self) {
+        self.record.late_peak = QueueFill::default();
+        if let Some(stream) = self.sending.stream_mut() {
+            forget_peaks(stream);
+        }
     }
 
     /// What is being sent now, to be looked at.
@@ -129,7 +137,7 @@ impl Outbox {
     /// A new stream: numbers from here on travel in order.
     pub fn begin_stream(&mut self, common: &GroupCommon, cx: &Cx, pass: Option<SyncPass>) {
         assert!(!self.streams(), "a stream ends before the next one begins");
-        let stream = PeerStream::new(common.numbers.last(), cx.now.mono, self.high_water, pass);
+        let stream = PeerStream::new(common.numbers.last(), cx.now.mono, self.record, pass);
         self.sending = Sending::Stream(stream);
     }
 
@@ -298,7 +306,7 @@ impl Outbox {
     /// What was outstanding is covered by its bits, which are set already (rule 10).
     pub fn end_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         let Some(stream) = self.sending.end_stream() else { return };
-        self.high_water = stream.queue().high_water();
+        self.record = stream.queue().record();
         self.sent_before = self.sent_through().max(stream.queue().sent_through());
         if stream.has_pass() {
             cx.coverage.hit(CoveragePoint::SyncInterrupted);

@@ -55,14 +55,31 @@ pub(crate) struct StreamQueue {
     unsent_sync_bytes: u64,
     /// The last number that came in, or the one before the first.
     last: Seq,
-    high_water: HighWater,
+    record: QueueRecord,
 }
 
-/// The most that queues of a group ever held.
+/// What the queues of a group have seen, one after the other.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HighWater {
+pub(crate) struct QueueRecord {
+    /// The most since the node started, and since it was told to forget peaks.
+    pub peak: QueueFill,
+    pub late_peak: QueueFill,
+    /// What came in, and what went out as it was durable at the peer.
+    pub entered_bytes: u64,
+    pub left_bytes: u64,
+}
+
+/// What a queue holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QueueFill {
     pub bytes: u64,
     pub items: u64,
+}
+
+impl QueueFill {
+    fn raise(&mut self, bytes: u64, items: u64) {
+        *self = QueueFill { bytes: self.bytes.max(bytes), items: self.items.max(items) };
+    }
 }
 
 impl fmt::Debug for StreamQueue {
@@ -72,29 +89,36 @@ impl fmt::Debug for StreamQueue {
 }
 
 impl StreamQueue {
-    /// For numbers after `last`; the group's earlier ones held so much at most.
-    pub fn new(last: Seq, high_water: HighWater) -> StreamQueue {
-        StreamQueue { last, high_water, ..StreamQueue::default() }
+    /// For numbers after `last`; `record` is of the group's earlier ones.
+    pub fn new(last: Seq, record: QueueRecord) -> StreamQueue {
+        StreamQueue { last, record, ..StreamQueue::default() }
     }
 
     pub fn last(&self) -> Seq {
         self.last
     }
 
-    pub fn high_water(&self) -> HighWater {
-        self.high_water
+    pub fn record(&self) -> QueueRecord {
+        self.record
+    }
+
+    /// The peaks that people look at begin with what is there now.
+    pub fn forget_peaks(&mut self) {
+        self.record.late_peak = QueueFill { bytes: self.bytes, items: self.len() };
     }
 
     pub fn push(&mut self, item: QueueItem) {
         assert_eq!(self.last.next(), item.seq, "the queue is one run of consecutive numbers");
         self.last = item.seq;
         self.bytes += item.cost_bytes;
+        self.record.entered_bytes += item.cost_bytes;
         self.sync_bytes += item.sync_bytes();
         self.unsent_bytes += item.cost_bytes;
         self.unsent_sync_bytes += item.sync_bytes();
         self.items.push_back(item);
-        self.high_water.bytes = self.high_water.bytes.max(self.bytes);
-        self.high_water.items = self.high_water.items.max(self.items.len() as u64);
+        let items = self.items.len() as u64;
+        self.record.peak.raise(self.bytes, items);
+        self.record.late_peak.raise(self.bytes, items);
     }
 
     pub fn get_mut(&mut self, seq: Seq) -> Option<&mut QueueItem> {
@@ -159,6 +183,7 @@ impl StreamQueue {
             self.sent_at.pop_front();
             self.unsent_from -= 1;
             self.bytes -= item.cost_bytes;
+            self.record.left_bytes += item.cost_bytes;
             self.sync_bytes -= item.sync_bytes();
         }
     }
@@ -189,6 +214,7 @@ impl StreamQueue {
         item.cost_bytes -= saved;
         let of_a_sync = if item.flags & flags::RESYNC != 0 { saved } else { 0 };
         self.bytes -= saved;
+        self.record.entered_bytes -= saved;
         self.sync_bytes -= of_a_sync;
         self.unsent_bytes -= saved;
         self.unsent_sync_bytes -= of_a_sync;
@@ -239,7 +265,7 @@ mod tests {
     // proves: rule 4
     #[test]
     fn sending_confirming_and_rewinding_keep_one_run() {
-        let mut q = StreamQueue::new(Seq(4), HighWater::default());
+        let mut q = StreamQueue::new(Seq(4), QueueRecord::default());
         (5..=9).for_each(|n| q.push(item(n)));
         (0..3).for_each(|n| q.advance(Mono(n)));
         assert_eq!(q.oldest_sent(), Some(Mono(0)));
@@ -262,6 +288,23 @@ mod tests {
         assert!(q.next_ready().is_none());
         q.get_mut(Seq(1)).expect("queued").body = ItemBody::Void;
         assert_eq!(q.next_ready().map(|i| i.seq), Some(Seq(1)));
+    }
+
+    #[test]
+    fn peaks_begin_anew_with_what_is_there_and_sums_go_on() {
+        let mut q = StreamQueue::new(Seq::NONE, QueueRecord::default());
+        (1..=4).for_each(|n| q.push(item(n)));
+        (0..3).for_each(|n| q.advance(Mono(n)));
+        q.confirm(Seq(3));
+        q.forget_peaks();
+        q.push(item(5));
+        let record = q.record();
+        assert_eq!((record.peak.bytes, record.peak.items), (40, 4));
+        assert_eq!((record.late_peak.bytes, record.late_peak.items), (20, 2));
+        assert_eq!((record.entered_bytes, record.left_bytes), (50, 30));
+        let mut next = StreamQueue::new(Seq(5), record);
+        next.push(item(6));
+        assert_eq!((next.record().peak.bytes, next.record().entered_bytes), (40, 60), "of all queues");
     }
 
     /// A sync read ahead of the link without end: nothing of it counted as standing unsent.

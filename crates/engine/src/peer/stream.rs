@@ -8,7 +8,7 @@ use crate::formats::identity::UnbrokenRun;
 use crate::formats::wire::{Ack, FrameHeader, FrameKind, flags};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
-use crate::peer::queue::{HighWater, ItemBody, QueueItem, StreamQueue};
+use crate::peer::queue::{ItemBody, QueueItem, QueueRecord, StreamQueue};
 use crate::peer::stream::pass::SyncPass;
 use crate::shared::cost::{cost, frame_cost};
 use crate::shared::coverage::CoveragePoint;
@@ -66,12 +66,12 @@ pub(crate) struct PeerStream {
 
 impl PeerStream {
     /// Numbers after `last` travel in it.
-    pub fn new(last: Seq, now: Mono, high_water: HighWater, pass: Option<SyncPass>) -> PeerStream {
+    pub fn new(last: Seq, now: Mono, record: QueueRecord, pass: Option<SyncPass>) -> PeerStream {
         PeerStream {
             stage: StreamStage::Syncing,
             name: pass.as_ref().map_or(0, SyncPass::name),
             began: last,
-            queue: StreamQueue::new(last, high_water),
+            queue: StreamQueue::new(last, record),
             pass,
             open: false,
             granted_bytes: 0,
@@ -410,6 +410,11 @@ pub(crate) fn push_probe(
     let (flags, body, cost_bytes) = (flags::RESYNC, ItemBody::Probe(hash), cost(0));
     stream.queue.push(QueueItem { seq, volume, offset, length, wall, flags, body, cost_bytes });
     seq
+}
+
+/// The peaks of its queue that people look at begin with what is there now.
+pub(crate) fn forget_peaks(stream: &mut PeerStream) {
+    stream.queue.forget_peaks();
 }
 
 /// This number is no write of the order.

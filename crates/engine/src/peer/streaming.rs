@@ -2,7 +2,7 @@
 
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
-use crate::formats::wire::{Ack, FrameHeader};
+use crate::formats::wire::{Ack, FrameHeader, flags};
 use crate::ids::*;
 use crate::peer::Peer;
 use crate::peer::sending::Sending;
@@ -136,7 +136,13 @@ impl Peer {
             Sending::Apart => return None,
             Sending::Stream(stream) => {
                 let flushed = common.flush_point();
-                (stream.owes(), stream.next_frame(common, cx, flushed)?)
+                let (header, payload) = stream.next_frame(common, cx, flushed)?;
+                if header.flags & flags::RESYNC == 0
+                    && let SendPayload::Data(slice) = &payload
+                {
+                    common.counters.streamed_bytes += u64::from(slice.length);
+                }
+                (stream.owes(), (header, payload))
             }
             Sending::Snapshot(snapshot) => (snapshot.peer_owes(), snapshot.next_frame(common, cx)?),
         };

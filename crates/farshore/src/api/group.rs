@@ -47,6 +47,9 @@ pub struct GroupView {
     /// of the group's history here: number and tag; empty from an older daemon
     #[serde(default)]
     pub generation: String,
+    /// on a primary: the number of its newest write in this run; `null` on a secondary, while it starts, and from an older daemon
+    #[serde(default)]
+    pub last_sequence: Option<u64>,
     /// another word after each promotion of this node: requests that were kept for a volume are asked again in the same term only
     #[serde(default)]
     pub term: String,
@@ -218,6 +221,21 @@ pub struct QueueView {
     pub bytes_hwm: u64,
     /// writes: the most since the daemon's start
     pub items_hwm: u64,
+    /// bytes: the most since `queue --reset-peaks`, or the daemon's start
+    #[serde(default)]
+    pub reset_bytes_hwm: u64,
+    /// writes: the most since then
+    #[serde(default)]
+    pub reset_items_hwm: u64,
+    /// bytes a second that came in, lately
+    #[serde(default)]
+    pub entering_bytes_per_s: u64,
+    /// bytes a second that went out, durable at the peer, lately
+    #[serde(default)]
+    pub leaving_bytes_per_s: u64,
+    /// seconds until it is full at this pace; `null`: it does not fill
+    #[serde(default)]
+    pub full_in_s: Option<u64>,
     /// bytes: where writers begin to wait
     pub limit_bytes: u64,
     /// writes: where writers begin to wait

@@ -227,6 +227,7 @@ impl Reply {
                 | ApiRequest::TakeOver { .. }
                 | ApiRequest::Verify { .. }
                 | ApiRequest::VerifyStop { .. }
+                | ApiRequest::ResetPeaks { .. }
                 | ApiRequest::AssumeEqual { .. }
                 | ApiRequest::ConfigApply { .. }
                 | ApiRequest::DropMark { .. },

@@ -149,6 +149,10 @@ pub enum ApiRequest {
     VerifyStop {
         group: String,
     },
+    /// The peaks of the queue that people look at are counted anew.
+    ResetPeaks {
+        group: String,
+    },
     /// Declare two copies equal that have no common history.
     AssumeEqual {
         group: String,
@@ -237,6 +241,7 @@ impl ApiRequest {
             | ApiRequest::TakeOver { .. }
             | ApiRequest::Verify { .. }
             | ApiRequest::VerifyStop { .. }
+            | ApiRequest::ResetPeaks { .. }
             | ApiRequest::AssumeEqual { .. }
             | ApiRequest::ConfigApply { .. }
             | ApiRequest::DropMark { .. } => false,
@@ -299,6 +304,7 @@ mod tests {
                 r#"{"request":"verify","group":"db","repair":true,"sample_percent":5,"rate_bytes_per_s":1000000}"#,
             ),
             (ApiRequest::VerifyStop { group: group() }, r#"{"request":"verify-stop","group":"db"}"#),
+            (ApiRequest::ResetPeaks { group: group() }, r#"{"request":"reset-peaks","group":"db"}"#),
             (ApiRequest::AssumeEqual { group: group() }, r#"{"request":"assume-equal","group":"db"}"#),
         ] {
             assert_eq!(line(&request), text);

@@ -64,7 +64,8 @@ impl WorkStage {
         WorkStage { what: what.to_owned(), amount: Some(WorkAmount::Sync(amount)) }
     }
 
-    fn left(what: &str, bytes: u64) -> WorkStage {
+    /// What is left of it.
+    pub fn left(what: &str, bytes: u64) -> WorkStage {
         WorkStage { what: what.to_owned(), amount: Some(WorkAmount::Left(bytes)) }
     }
 

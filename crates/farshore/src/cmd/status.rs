@@ -13,12 +13,9 @@ use crate::api::{ApiRequest, ErrorCode, NodeView, Reply};
 use crate::args::{StatusArgs, StatusForm};
 use crate::attach::record;
 use crate::metrics::{self, PageFacts, PageForm};
-use crate::outcome::{CommandFailure, CommandOutcome, Exit, is_screen, print};
+use crate::outcome::{CommandFailure, CommandOutcome, Exit, REDRAW, is_screen, print};
 use crate::show;
 use crate::show::check::Verdict;
-
-/// Home, and erase what stands below: less flicker than erasing first.
-const REDRAW: &str = "\x1b[H\x1b[J";
 
 pub fn run(args: &StatusArgs) -> CommandOutcome {
     if args.check {

@@ -312,7 +312,7 @@ impl Desk {
                 autosync: now.settings.autosync,
                 is_due: now.sync_ordered || now.sync_position.is_some(),
                 begins_by_itself: now.syncs_by_itself,
-                is_full: group.sync.is_some_and(|pace| pace.full),
+                is_full: group.figures.sync.is_some_and(|pace| pace.full),
                 reads_regions: now.reads_regions,
                 queued_bytes: now.queue.bytes,
                 last: now.identity.position.seq,
@@ -391,6 +391,7 @@ impl Desk {
                 let order = VerifyOrder { rate_bytes_per_s, sample_percent, repair, entropy, by_timer: false };
                 self.command(&group, Command::Verify(order)).await
             }
+            ApiRequest::ResetPeaks { group } => self.command(&group, Command::ForgetPeaks).await,
             ApiRequest::VerifyStop { group } => self.stop_verify(&group).await,
             ApiRequest::AssumeEqual { group } => self.command(&group, Command::AssumeEqual).await,
             ApiRequest::Set { group, settings } => self.set(&group, settings).await,
@@ -604,7 +605,7 @@ impl Desk {
         let groups = self.control.snapshot().await?.groups;
         let now = groups.iter().find(|group| group.status.id == id);
         // One that is under way goes on: what it lacks is in `status`.
-        let begins = now.filter(|group| group.sync.is_none_or(|pace| !pace.full));
+        let begins = now.filter(|group| group.figures.sync.is_none_or(|pace| !pace.full));
         let warning = begins.and_then(|now| history_room::of_full_sync(&self.node, &group, &now.status));
         let mut reply = self.command(name, Command::Sync { full: true }).await?;
         if let Reply::Ok { warnings, .. } = &mut reply {

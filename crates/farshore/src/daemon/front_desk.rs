@@ -169,7 +169,8 @@ impl FrontDesk {
             ApiRequest::Sync { group, full: false, .. }
             | ApiRequest::Logging { group, .. }
             | ApiRequest::Verify { group, .. }
-            | ApiRequest::VerifyStop { group } => (group, Role::Primary),
+            | ApiRequest::VerifyStop { group }
+            | ApiRequest::ResetPeaks { group } => (group, Role::Primary),
             ApiRequest::DropMark { group, .. } => (group, Role::Secondary),
             _ => return None,
         };
@@ -272,6 +273,7 @@ fn typed(order: &ApiRequest) -> String {
         ApiRequest::Yield { group, .. } => format!("demote {group}"),
         ApiRequest::DropMark { group, name } => format!("mark drop {group} {name}"),
         ApiRequest::Verify { group, .. } => format!("verify {group} {}", verify_words(order)).trim_end().to_owned(),
+        ApiRequest::ResetPeaks { group } => format!("queue {group} --reset-peaks"),
         ApiRequest::VerifyStop { group } => format!("verify {group} --stop"),
         ApiRequest::AssumeEqual { group } => format!("assume-equal {group}"),
         ApiRequest::Set { group, settings } => {

@@ -124,6 +124,7 @@ impl ReplyBounds {
             | ApiRequest::TakeOver { .. }
             | ApiRequest::Verify { .. }
             | ApiRequest::VerifyStop { .. }
+            | ApiRequest::ResetPeaks { .. }
             | ApiRequest::AssumeEqual { .. }
             | ApiRequest::Resolve { .. }
             | ApiRequest::Keep { .. }

@@ -8,7 +8,7 @@ use engine::limits::GREETING_LATE_AFTER;
 use engine::state::{Mode, State};
 use engine::status::{self as figures, LinkStatus};
 use engine::{GroupId, Wall};
-use host::driver::{DriverSnapshot, GroupSnapshot};
+use host::driver::{DriverSnapshot, GroupSnapshot, QueuePace};
 use host::nbd::LATENCY_BOUNDS_US;
 use settings::{Config, ConfiguredGroup, GroupOverrides, Keyed, LinkOverrides, LiveSettings, NodeName};
 use units::exact::show_seconds;
@@ -19,6 +19,9 @@ use crate::api::{self, COUNTERS_SCHEMA, STATUS_SCHEMA};
 
 /// From here on a queue's fill is worth a warning, in percent.
 const QUEUE_WARNING_PERCENT: u64 = 80;
+
+/// Beyond a day a rate of some seconds says nothing.
+const FORECAST_MAX_S: f64 = 86_400.0;
 
 /// What the engine says of a half that has not met its peer.
 const WAITING: &str = "waiting for the peer";
@@ -108,6 +111,7 @@ fn group_status(
         handed_over: Some(now.role == Role::Secondary && now.identity.handed_over),
         handover: now.handover.map(|handover| shown_handover(node, group, handover)),
         generation: now.identity.generation.to_string(),
+        last_sequence: (now.role == Role::Primary && !now.starting).then_some(now.identity.position.seq.0),
         term: String::new(),
         mode: now.mode.map_or(UNKNOWN, Mode::word).to_owned(),
         state: now.state.word().into(),
@@ -117,7 +121,7 @@ fn group_status(
             .filter(|_| waits_for_word(now))
             .or_else(|| reason(now, snapshot.link_for).map(|reason| with_names(group, &reason))),
         volumes: volumes(node, group, snapshot),
-        queue: queue(now),
+        queue: queue(snapshot),
         memory_bytes: now.memory_bytes,
         journal: (now.role == Role::Secondary)
             .then_some(api::JournalStatus { bytes: now.unapplied_bytes, limit_bytes: group.layout.journal_bytes }),
@@ -127,10 +131,10 @@ fn group_status(
             .map(|(position, wall)| api::RecoveryPoint { sequence: position.seq.0, time: time(wall) }),
         marks: now.rollback_point.iter().map(mark).collect(),
         sync: now.sync.map(|sync| api::SyncView {
-            full: snapshot.sync.is_some_and(|pace| pace.full),
+            full: snapshot.figures.sync.is_some_and(|pace| pace.full),
             done_bytes: sync.done_bytes,
             total_bytes: sync.total_bytes,
-            rate_bytes_per_s: snapshot.sync.map_or(0.0, |pace| pace.bytes_per_s),
+            rate_bytes_per_s: snapshot.figures.sync.map_or(0.0, |pace| pace.bytes_per_s),
             snapshot: sync.snapshot,
             dirtied_bytes_per_s: sync.dirtied_bytes_per_s,
             missing_bytes_per_s: sync
@@ -151,18 +155,31 @@ fn group_status(
     }
 }
 
-fn queue(now: &figures::GroupStatus) -> api::QueueView {
+fn queue(snapshot: &GroupSnapshot) -> api::QueueView {
+    let (now, pace) = (&snapshot.status, snapshot.figures.queue);
     api::QueueView {
         bytes: now.queue.bytes,
         items: now.queue.items,
         bytes_hwm: now.queue.bytes_hwm,
         items_hwm: now.queue.items_hwm,
+        reset_bytes_hwm: now.queue.late_bytes_hwm,
+        reset_items_hwm: now.queue.late_items_hwm,
+        entering_bytes_per_s: pace.entering_bytes_per_s.round() as u64,
+        leaving_bytes_per_s: pace.leaving_bytes_per_s.round() as u64,
+        full_in_s: full_in(&now.queue, now.settings.queue_bytes, pace).map(|left| left.round() as u64),
         limit_bytes: now.settings.queue_bytes,
         limit_items: now.settings.queue_items,
         blocked_ms: milliseconds(now.queue.blocked),
         waiting_writers: now.queue.blocked_writers,
         held_up_ms: now.queue.holds_writers_up.then(|| milliseconds(now.queue.held_up)),
     }
+}
+
+/// Seconds until a queue is full, if it goes on filling at this pace; `None`: it does not fill, or takes longer than anybody plans for.
+fn full_in(queue: &figures::QueueStatus, limit_bytes: u64, pace: QueuePace) -> Option<f64> {
+    let gains = pace.entering_bytes_per_s - pace.leaving_bytes_per_s;
+    let left = limit_bytes.saturating_sub(queue.bytes) as f64 / gains;
+    (queue.bytes > 0 && gains > 0.0 && left < FORECAST_MAX_S).then_some(left)
 }
 
 fn shown_handover(node: &NodeName, group: &ConfiguredGroup, now: figures::HandoverStatus) -> api::HandoverView {
@@ -237,7 +254,7 @@ pub(super) fn with_names(group: &ConfiguredGroup, text: &str) -> String {
 }
 
 fn volumes(node: &NodeName, group: &ConfiguredGroup, snapshot: &GroupSnapshot) -> Vec<api::VolumeView> {
-    let figures = snapshot.status.volumes.iter().zip(&snapshot.volumes);
+    let figures = snapshot.status.volumes.iter().zip(&snapshot.figures.volumes);
     let one = |(volume, (figures, facts)): (
         &settings::ConfiguredVolume,
         (&figures::VolumeStatus, &host::driver::VolumeSnapshot),
@@ -301,15 +318,15 @@ fn warnings(
     (snapshot, settings): (&GroupSnapshot, &LiveSettings),
     question: Option<String>,
 ) -> Vec<String> {
-    let named = group.volumes.iter().zip(&snapshot.volumes);
+    let named = group.volumes.iter().zip(&snapshot.figures.volumes);
     let failed = named.filter_map(|(volume, facts)| Some((volume, facts.error.as_ref()?)));
     let mut warnings: Vec<_> = failed.map(|(volume, error)| format!("volume {}: {error}", volume.name)).collect();
     warnings.extend(question);
     let now = &snapshot.status;
     warnings.extend(aside_warning(group, now));
     warnings.extend(verify_view::warnings(group, now));
-    warnings.extend(queue_warning(&now.queue, &now.settings));
-    warnings.extend(history_room::of_group(node, group, now, snapshot.sync.is_some_and(|pace| pace.full)));
+    warnings.extend(queue_warning(group.name.as_str(), &now.queue, &now.settings));
+    warnings.extend(history_room::of_group(node, group, now, snapshot.figures.sync.is_some_and(|pace| pace.full)));
     let peer = group.peer_of(node).map(ToString::to_string).unwrap_or_default();
     warnings.extend(promises::of_group(&group.name, (node.as_str(), &peer), now, settings));
     warnings
@@ -333,7 +350,7 @@ fn aside_warning(group: &ConfiguredGroup, now: &figures::GroupStatus) -> Option<
 }
 
 /// What a full queue does to writers, or will do.
-fn queue_warning(queue: &figures::QueueStatus, settings: &engine::Settings) -> Option<String> {
+fn queue_warning(group: &str, queue: &figures::QueueStatus, settings: &engine::Settings) -> Option<String> {
     if queue.holds_writers_up {
         let lost = show_seconds(queue.held_up.as_secs_f64());
         let then = match queue.held_up_limit {
@@ -343,9 +360,15 @@ fn queue_warning(queue: &figures::QueueStatus, settings: &engine::Settings) -> O
         return Some(format!("more is written than the link carries: writers were held up for {lost} of late; {then}"));
     }
     let full = |have: u64, limit: u64| have.saturating_mul(100) >= limit.saturating_mul(QUEUE_WARNING_PERCENT);
+    let almost_full = format!("the queue is filled to {QUEUE_WARNING_PERCENT} % or more: writers will soon wait");
     match queue.blocked_writers {
-        0 if full(queue.bytes, settings.queue_bytes) || full(queue.items, settings.queue_items) => {
-            Some(format!("the queue is filled to {QUEUE_WARNING_PERCENT} % or more: writers will soon wait"))
+        0 if full(queue.bytes, settings.queue_bytes) => {
+            let larger = units::exact::size_text(settings.queue_bytes.saturating_mul(2));
+            Some(format!("{almost_full}; 'farshore set {group} queue.memory={larger}' doubles it"))
+        }
+        0 if full(queue.items, settings.queue_items) => {
+            let larger = settings.queue_items.saturating_mul(2);
+            Some(format!("{almost_full}; 'farshore set {group} queue.items={larger}' doubles it"))
         }
         0 => None,
         1 => Some("the queue is full: a writer waits for room".to_owned()),
@@ -356,18 +379,28 @@ fn queue_warning(queue: &figures::QueueStatus, settings: &engine::Settings) -> O
 /// Sums since the start, by dotted name.
 pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapshot) -> api::DaemonCounters {
     let mut counters = BTreeMap::new();
+    let exports = &snapshot.exports;
     for (group, snapshot) in pairs(config, snapshot) {
-        let now = &snapshot.status;
+        let (now, stored) = (&snapshot.status, snapshot.figures.stored);
         let sums = [
             ("writes", now.writes),
             ("written_bytes", now.written_bytes),
+            ("streamed_bytes", now.streamed_bytes),
             ("resynced_bytes", now.resynced_bytes),
             ("compared_bytes", now.compared_bytes),
             ("shipped_bytes", now.shipped_bytes),
             ("pulled_bytes", now.pulled_bytes),
             ("blocked_ms", milliseconds(now.queue.blocked)),
+            ("bitmap_bytes", stored.bitmap),
+            ("journal_bytes", stored.journal),
+            ("undo_bytes", stored.undo),
         ];
         counters.extend(sums.map(|(name, sum)| (format!("group.{}.{name}", group.name), sum)));
+        for volume in &group.volumes {
+            let export = format!("{}/{}", group.name, volume.name);
+            let sums = exports.get(&export).copied().unwrap_or_default();
+            counters.extend(export_sums(&sums).map(|(name, sum)| (format!("volume.{export}.{name}"), sum)));
+        }
     }
     let nbd = &snapshot.nbd;
     let sums = [
@@ -410,6 +443,21 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapsh
     api::DaemonCounters { schema: COUNTERS_SCHEMA.to_owned(), node: node.to_string(), counters, latencies }
 }
 
+/// What clients asked of an export.
+fn export_sums(export: &host::nbd::ExportCounters) -> [(&'static str, u64); 8] {
+    let host::nbd::ExportCounters { reads, writes, flushes } = export;
+    [
+        ("reads", reads.done),
+        ("read_bytes", reads.bytes),
+        ("read_us", reads.took_us),
+        ("writes", writes.done),
+        ("write_bytes", writes.bytes),
+        ("write_us", writes.took_us),
+        ("flushes", flushes.done),
+        ("flush_us", flushes.took_us),
+    ]
+}
+
 fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -419,6 +467,32 @@ mod tests {
     use engine::{Position, Seq};
 
     use super::*;
+
+    #[test]
+    fn a_queue_that_fills_says_when_it_is_full() {
+        let queue = |bytes| figures::QueueStatus { bytes, ..figures::QueueStatus::default() };
+        let pace = |entering, leaving| QueuePace { entering_bytes_per_s: entering, leaving_bytes_per_s: leaving };
+        // 50 writes of 8 KiB a second against a link of 160 KB/s: 8 MiB are full after some 34 s.
+        let full = full_in(&queue(1), 8 << 20, pace(409_600.0, 160_000.0)).expect("it fills");
+        assert!((33.0..34.0).contains(&full), "{full}");
+        assert_eq!(full_in(&queue(1 << 20), 8 << 20, pace(100.0, 100.0)), None, "it stands");
+        assert_eq!(full_in(&queue(1 << 20), 8 << 20, pace(100.0, 99.9)), None, "nobody plans for that");
+        assert_eq!(full_in(&queue(9 << 20), 8 << 20, pace(2.0, 1.0)), Some(0.0));
+    }
+
+    #[test]
+    fn a_queue_that_is_almost_full_names_the_size_to_set() {
+        let settings = engine::Settings { queue_bytes: 64 << 20, queue_items: 1000, ..engine::Settings::default() };
+        let queue = |bytes, items| figures::QueueStatus { bytes, items, ..figures::QueueStatus::default() };
+        let said = |bytes, items| queue_warning("db", &queue(bytes, items), &settings).unwrap_or_default();
+        assert!(
+            said(60 << 20, 1).ends_with("'farshore set db queue.memory=128MiB' doubles it"),
+            "{}",
+            said(60 << 20, 1)
+        );
+        assert!(said(1, 900).ends_with("'farshore set db queue.items=2000' doubles it"), "{}", said(1, 900));
+        assert_eq!(said(1, 1), "");
+    }
 
     /// `mark list` said that the image was one of 1970.
     #[test]

@@ -59,6 +59,9 @@ enum MetricReader {
     GroupWord(&'static str, Words, Word<GroupView>),
     /// The sum `group.GROUP.NAME`.
     GroupSum(&'static str),
+    /// The sum `volume.GROUP/VOLUME.NAME`, and that of a time in microseconds.
+    VolumeSum(&'static str),
+    VolumeTime(&'static str),
     GroupThresholds,
     Peer(Read<PeerStatusView>),
     PeerMoment(Age<PeerStatusView>),
@@ -224,6 +227,8 @@ pub(super) const ROWS: &[MetricRow] = &[
         Of::Group(Gauge, |group| whole(group.queue.limit_items))),
     row("group_queue_items_peak", None, "The most since the daemon started.",
         Of::Group(Gauge, |group| whole(group.queue.items_hwm))),
+    row("group_queue_full_after", Some(Seconds), "Until the queue is full at the pace of the last seconds; left out while it does not fill.",
+        Of::Group(Gauge, |group| group.queue.full_in_s.and_then(|left| real(left as f64)))),
     row("group_queue_blocked", Some(Seconds), "Time that writers waited for room, all of them added up.",
         Of::Group(Counter, |group| seconds(group.queue.blocked_ms))),
     row("group_queue_waiting_writers", None, "Writers that wait for room now.",
@@ -256,6 +261,10 @@ pub(super) const ROWS: &[MetricRow] = &[
         Of::Group(Gauge, |group| group.scrub.as_ref().and_then(|scrub| moment(scrub.due.as_deref()?)))),
     row("group_scrub_verified_timestamp", Some(Seconds), "With `scrub.every`, on a primary: when the last whole verify ended.",
         Of::Group(Gauge, |group| group.scrub.as_ref().and_then(|scrub| moment(scrub.verified.as_deref()?)))),
+    row("group_streamed", Some(Bytes), "Data of writes that was handed to the link, each time it was.", Of::GroupSum("streamed_bytes")),
+    row("group_bitmap_written", Some(Bytes), "Written to bitmap and activity log.", Of::GroupSum("bitmap_bytes")),
+    row("group_journal_written", Some(Bytes), "Written to the journal.", Of::GroupSum("journal_bytes")),
+    row("group_undo_written", Some(Bytes), "Written to the undo store.", Of::GroupSum("undo_bytes")),
     row("group_resynced", Some(Bytes), "Regions read for syncs.", Of::GroupSum("resynced_bytes")),
     row("group_compared", Some(Bytes), "Of them, those whose hash was asked for.", Of::GroupSum("compared_bytes")),
     row("group_shipped", Some(Bytes), "Of them, those that travelled as data.", Of::GroupSum("shipped_bytes")),
@@ -278,6 +287,14 @@ pub(super) const ROWS: &[MetricRow] = &[
     row("volume_clients", None, "Clients attached now.", Of::Volume(|volume| whole(volume.clients))),
     row("volume_failed", None, "1 if something is wrong with the device, or it has answered nothing for 10 s.",
         Of::Volume(|volume| flag(volume.error.is_some()))),
+    row("volume_reads", None, "Reads of clients that were done.", Of::VolumeSum("reads")),
+    row("volume_read", Some(Bytes), "Bytes that clients read.", Of::VolumeSum("read_bytes")),
+    row("volume_read_time", Some(Seconds), "Time of these reads, all of them added up.", Of::VolumeTime("read_us")),
+    row("volume_writes", None, "Writes of clients that were done, of zeroes and trims too.", Of::VolumeSum("writes")),
+    row("volume_write", Some(Bytes), "Bytes of data that clients wrote.", Of::VolumeSum("write_bytes")),
+    row("volume_write_time", Some(Seconds), "Time of these writes, all of them added up.", Of::VolumeTime("write_us")),
+    row("volume_flushes", None, "Flushes of clients that were done.", Of::VolumeSum("flushes")),
+    row("volume_flush_time", Some(Seconds), "Time of these flushes, all of them added up.", Of::VolumeTime("flush_us")),
 ];
 
 fn is_as_wanted(group: &GroupView) -> bool {
@@ -312,7 +329,7 @@ impl MetricRow {
         match self.reader {
             Of::Node(kind, _) | Of::Link(kind, _) | Of::Group(kind, _) => kind,
             Of::NodeInfo | Of::LinkInfo => MetricType::Info,
-            Of::Command(_) | Of::GroupSum(_) => Counter,
+            Of::Command(_) | Of::GroupSum(_) | Of::VolumeSum(_) | Of::VolumeTime(_) => Counter,
             Of::CommandLatency => MetricType::Histogram,
             Of::CertificateEnds
             | Of::LinkMoment(_)
@@ -350,7 +367,7 @@ impl MetricRow {
             Of::GroupWord(label, ..) => vec!["group", label],
             Of::GroupThresholds => vec!["group", "level"],
             Of::Peer(_) | Of::PeerMoment(_) => vec!["group", "peer"],
-            Of::Volume(_) => vec!["group", "volume"],
+            Of::Volume(_) | Of::VolumeSum(_) | Of::VolumeTime(_) => vec!["group", "volume"],
             Of::Mark(_) => vec!["group", "mark"],
         }
     }
@@ -402,10 +419,17 @@ impl MetricRow {
                 read(group).into_iter().for_each(|word| put_words(name, (label, words, word), put));
             }
             Of::GroupSum(sum) => {
-                let sums = facts.counters.as_ref().map(|counters| &counters.counters);
-                let found = sums.and_then(|sums| sums.get(&format!("group.{}.{sum}", group.name)));
-                found.into_iter().for_each(|sum| put(&[name], MetricValue::Whole(*sum)));
+                let found = facts.sum(&format!("group.{}.{sum}", group.name));
+                found.into_iter().for_each(|sum| put(&[name], MetricValue::Whole(sum)));
             }
+            Of::VolumeSum(sum) | Of::VolumeTime(sum) => group.volumes.iter().for_each(|volume| {
+                let found = facts.sum(&format!("volume.{}/{}.{sum}", group.name, volume.name));
+                let value = |sum| match self.reader {
+                    Of::VolumeTime(_) => MetricValue::Real(sum as f64 / 1e6),
+                    _ => MetricValue::Whole(sum),
+                };
+                found.into_iter().for_each(|sum| put(&[name, ("volume", &volume.name)], value(sum)));
+            }),
             Of::GroupThresholds => {
                 let thresholds = group.rpo.unwrap_or_default();
                 for (level, lag) in [("warn", thresholds.warn_seconds), ("error", thresholds.error_seconds)] {

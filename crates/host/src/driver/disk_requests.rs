@@ -107,6 +107,7 @@ impl DiskRequests {
     pub fn submit(&mut self, output: Output, groups: &LocalGroups) {
         let (token, store, op, inline, then) = match output {
             Output::Write { token, store, offset, parts, durable, waits_for_peer } => {
+                groups.note_stored(store, parts.iter().map(WriteBytes::length).sum());
                 let inline = if durable || waits_for_peer { Inline::Forbidden } else { Inline::Allowed };
                 let op = DiskOp::Write { offset, parts: parts_of(parts), dsync: durable };
                 (token, store, op, inline, AfterDisk::Done)

@@ -1,5 +1,6 @@
 //! The groups of this node and their volumes: where their bytes are, and which of them front ends may see.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use super::clock::NodeClock;
 use super::event_log::{self, LastDecision};
 use super::request_recorder::{RecordedRequests, RequestRecorder};
 use super::setup::{GroupSetup, LetGo, OpenedGroup, RefusedGroup, Stores, VolumeSetup};
-use super::snapshot::{SyncMeter, SyncPace, VolumeSnapshot};
+use super::snapshot::{GroupFigures, QueueMeter, StoredBytes, SyncMeter};
 use super::volume::LocalVolume;
 use crate::disk::{DiskError, File, FileEngine};
 use crate::frontend::ClientInfo;
@@ -35,6 +36,8 @@ struct LocalGroup {
     /// Its exports are open.
     is_open: bool,
     sync: Option<SyncMeter>,
+    queue: QueueMeter,
+    stored: Cell<StoredBytes>,
     last_decision: LastDecision,
     recorder: RequestRecorder,
 }
@@ -89,6 +92,8 @@ impl LocalGroups {
             delta: None,
             is_open: false,
             sync: None,
+            queue: QueueMeter::default(),
+            stored: Cell::default(),
             last_decision: LastDecision::default(),
             recorder: RequestRecorder::default(),
         });
@@ -284,6 +289,20 @@ impl LocalGroups {
 
     // --- For people ---
 
+    /// So many bytes are written to a file of a group's own.
+    pub fn note_stored(&self, store: Store, bytes: u64) {
+        let (group, which): (_, fn(&mut StoredBytes) -> &mut u64) = match store {
+            Store::Bitmap(group) | Store::Activity(group) => (group, |stored| &mut stored.bitmap),
+            Store::Journal(group) => (group, |stored| &mut stored.journal),
+            Store::Undo(group) => (group, |stored| &mut stored.undo),
+            Store::Volume(..) | Store::Superblock(_) | Store::Delta(_) => return,
+        };
+        let cell = &self.group(group).stored;
+        let mut stored = cell.get();
+        *which(&mut stored) += bytes;
+        cell.set(stored);
+    }
+
     /// Logs what happened, if that is news; then what the log says, without the group's name.
     pub fn log_event(&mut self, id: GroupId, event: &Event, now: Mono) -> Option<String> {
         let at = self.position(id);
@@ -301,19 +320,15 @@ impl LocalGroups {
         Some(line.text)
     }
 
-    pub fn snapshot(
-        &mut self,
-        status: &GroupStatus,
-        now: Mono,
-        disks: &FileEngine,
-    ) -> (Vec<VolumeSnapshot>, Option<SyncPace>) {
+    pub fn snapshot(&mut self, status: &GroupStatus, now: Mono, disks: &FileEngine) -> GroupFigures {
         let at = self.position(status.id);
         let group = &mut self.groups[at];
         let done_bytes = status.sync.map(|sync| sync.done_bytes);
         let sync = done_bytes.and_then(|done| group.sync.as_mut().map(|meter| meter.pace(done, now)));
         let stores = group.stores.as_ref();
         let volumes = self.volumes[group.volumes.clone()].iter().map(|volume| volume.snapshot(disks, stores)).collect();
-        (volumes, sync)
+        let queue = group.queue.pace(&status.queue, now);
+        GroupFigures { volumes, sync, queue, stored: group.stored.get() }
     }
 
     /// Records a request if somebody records this group.

@@ -1,9 +1,10 @@
 //! What people may see of a data thread, as plain data.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use engine::status::{GroupStatus, SharedStatus};
+use engine::status::{GroupStatus, QueueStatus, SharedStatus};
 use engine::{Mono, NodeId};
 
 use crate::disk::EngineKind;
@@ -24,6 +25,8 @@ pub struct DriverSnapshot {
     pub groups: Vec<GroupSnapshot>,
     pub links: Vec<LinkSnapshot>,
     pub nbd: nbd::NbdCounters,
+    /// By the name of each export that ever had a client, `GROUP/VOLUME`.
+    pub exports: BTreeMap<String, nbd::ExportCounters>,
     /// Who is attached, sorted by export.
     pub clients: Vec<ClientInfo>,
     /// `Uring` or `Pool`.
@@ -37,15 +40,32 @@ pub struct DriverSnapshot {
 #[derive(Clone, Debug)]
 pub struct GroupSnapshot {
     pub status: GroupStatus,
-    /// In the order of their ids.
-    pub volumes: Vec<VolumeSnapshot>,
-    pub sync: Option<SyncPace>,
+    pub figures: GroupFigures,
     /// It was told to leave, and has not come to rest.
     pub is_leaving: bool,
     /// How long the link has been as it is.
     pub link_for: Duration,
     /// Why no connection comes about, when that is known.
     pub link_problem: Option<String>,
+}
+
+/// What the engine does not know of a group.
+#[derive(Clone, Debug)]
+pub struct GroupFigures {
+    /// In the order of their ids.
+    pub volumes: Vec<VolumeSnapshot>,
+    pub sync: Option<SyncPace>,
+    pub queue: QueuePace,
+    pub stored: StoredBytes,
+}
+
+/// Bytes written to a group's own files since the daemon took it up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StoredBytes {
+    /// Bitmap and activity log.
+    pub bitmap: u64,
+    pub journal: u64,
+    pub undo: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -87,26 +107,91 @@ pub struct SyncPace {
     pub bytes_per_s: f64,
 }
 
+/// How fast a queue fills and empties, lately.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct QueuePace {
+    pub entering_bytes_per_s: f64,
+    pub leaving_bytes_per_s: f64,
+}
+
+/// Sums at a moment that moves along: rates are measured from there.
+#[derive(Clone, Copy, Debug)]
+struct RateBase<const N: usize> {
+    since: (Mono, [u64; N]),
+    next: (Mono, [u64; N]),
+}
+
+impl<const N: usize> RateBase<N> {
+    /// Sums that are zero now.
+    fn new(now: Mono) -> RateBase<N> {
+        RateBase { since: (now, [0; N]), next: (now, [0; N]) }
+    }
+
+    /// Rates since a moment at least one window ago, where the first look is that old.
+    fn rates(&mut self, sums: [u64; N], now: Mono) -> [f64; N] {
+        if now.since(self.next.0) >= RATE_WINDOW {
+            (self.since, self.next) = (self.next, (now, sums));
+        }
+        let seconds = now.since(self.since.0).as_secs_f64();
+        let mut rates = [0.0; N];
+        if seconds > 0.0 {
+            for ((rate, sum), before) in rates.iter_mut().zip(sums).zip(self.since.1) {
+                *rate = sum.saturating_sub(before) as f64 / seconds;
+            }
+        }
+        rates
+    }
+}
+
 /// Measures the rate of a sync under way.
 pub(super) struct SyncMeter {
     full: bool,
-    /// Where the rate is measured from, and where it will be next: a moment, and the bytes done by then.
-    since: (Mono, u64),
-    next: (Mono, u64),
+    done: RateBase<1>,
 }
 
 impl SyncMeter {
     pub fn new(full: bool, now: Mono) -> SyncMeter {
-        SyncMeter { full, since: (now, 0), next: (now, 0) }
+        SyncMeter { full, done: RateBase::new(now) }
     }
 
-    /// The rate since a moment that moves along, at least one window ago where the sync is that old.
     pub fn pace(&mut self, done_bytes: u64, now: Mono) -> SyncPace {
-        if now.since(self.next.0) >= RATE_WINDOW {
-            (self.since, self.next) = (self.next, (now, done_bytes));
-        }
-        let seconds = now.since(self.since.0).as_secs_f64();
-        let bytes_per_s = if seconds > 0.0 { done_bytes.saturating_sub(self.since.1) as f64 / seconds } else { 0.0 };
+        let [bytes_per_s] = self.done.rates([done_bytes], now);
         SyncPace { full: self.full, bytes_per_s }
+    }
+}
+
+/// Measures the rates of a queue.
+#[derive(Default)]
+pub(super) struct QueueMeter {
+    /// `None`: nobody has looked yet.
+    base: Option<RateBase<2>>,
+}
+
+impl QueueMeter {
+    pub fn pace(&mut self, queue: &QueueStatus, now: Mono) -> QueuePace {
+        let sums = [queue.entered_bytes, queue.left_bytes];
+        let base = self.base.get_or_insert(RateBase { since: (now, sums), next: (now, sums) });
+        let [entering_bytes_per_s, leaving_bytes_per_s] = base.rates(sums, now);
+        QueuePace { entering_bytes_per_s, leaving_bytes_per_s }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_has_the_rates_of_its_last_seconds() {
+        let mut meter = QueueMeter::default();
+        let mut at = |second: u64, entered_bytes, left_bytes| {
+            let queue = QueueStatus { entered_bytes, left_bytes, ..QueueStatus::default() };
+            let pace = meter.pace(&queue, Mono(second * 1_000_000_000));
+            (pace.entering_bytes_per_s, pace.leaving_bytes_per_s)
+        };
+        assert_eq!(at(10, 5_000, 4_000), (0.0, 0.0), "what was before the first look is no rate");
+        assert_eq!(at(12, 7_000, 5_000), (1_000.0, 500.0));
+        assert_eq!(at(14, 7_000, 9_000), (500.0, 1_250.0), "over at least one window");
+        assert_eq!(at(18, 7_000, 9_000), (0.0, 4_000.0 / 6.0));
+        assert_eq!(at(20, 7_000, 9_000), (0.0, 0.0));
     }
 }

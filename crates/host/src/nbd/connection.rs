@@ -14,7 +14,7 @@ use std::time::Instant;
 use super::answer_queue::SendState;
 use super::answers::NbdAnswers;
 use super::client_origin::ClientOrigin;
-use super::counters::SharedCounters;
+use super::counters::{ExportTally, SharedCounters};
 use super::memory_shares::{MemoryAccount, MemoryShares};
 use super::pending_requests::{PendingRequest, PendingRequests, cost};
 use super::proto::{Errno, NbdCommand, NbdRequest};
@@ -52,6 +52,8 @@ struct ChosenExport {
     last_request: Option<Instant>,
     last_flush: Option<Instant>,
     usage: ClientUsage,
+    /// What all clients of the export ask of it.
+    tally: ExportTally,
     agreed: Vec<&'static str>,
     /// Whom its certificate names: read once, as people ask again and again.
     certificate: Option<String>,
@@ -149,6 +151,7 @@ impl ClientConnection {
             last_request: None,
             last_flush: None,
             usage: ClientUsage::default(),
+            tally: self.tally.of_export(export),
             agreed,
             certificate: self.socket.certificate().map(|facts| facts.holder()),
         };
@@ -442,7 +445,11 @@ impl Replies for ClientConnection {
         let request = self.pending.borrow_mut().remove(cookie);
         if self.leaving.get() != LeaveReason::Broken {
             if self.answers.borrow_mut().put_outcome(&request, outcome) {
-                self.tally.done_in(request.command, u64::from(request.length), request.since.elapsed());
+                let (bytes, took) = (u64::from(request.length), request.since.elapsed());
+                self.tally.done_in(request.command, bytes, took);
+                if let Some(chosen) = self.chosen.borrow().as_ref() {
+                    chosen.tally.done(request.command, bytes, took);
+                }
                 if request.command == NbdCommand::Flush {
                     self.flushed();
                 }

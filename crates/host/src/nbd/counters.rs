@@ -1,6 +1,8 @@
 //! What the server has seen, as plain data for the control plane.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::proto::{NbdCommand, flag};
@@ -51,6 +53,51 @@ pub struct CommandCounters {
     pub latency: LatencyCounters,
 }
 
+/// What clients asked of one export since the server was made, all clients one after the other and beside each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExportCounters {
+    pub reads: RequestSums,
+    /// Writes of data, of zeroes, and trims; bytes are those of data.
+    pub writes: RequestSums,
+    pub flushes: RequestSums,
+}
+
+/// Requests that were done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestSums {
+    pub done: u64,
+    pub bytes: u64,
+    /// Microseconds, from the head of each to its answer, added up.
+    pub took_us: u64,
+}
+
+impl ExportCounters {
+    fn note(&mut self, command: NbdCommand, bytes: u64, took: Duration) {
+        let (sums, bytes) = match command {
+            NbdCommand::Read => (&mut self.reads, bytes),
+            NbdCommand::Write => (&mut self.writes, bytes),
+            NbdCommand::WriteZeroes | NbdCommand::Trim => (&mut self.writes, 0),
+            NbdCommand::Flush => (&mut self.flushes, 0),
+            NbdCommand::Disconnect | NbdCommand::Cache | NbdCommand::BlockStatus | NbdCommand::Unknown => return,
+        };
+        sums.done += 1;
+        sums.bytes += bytes;
+        sums.took_us = sums.took_us.saturating_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    }
+}
+
+/// One export's counters while they count, shared by its clients.
+#[derive(Clone, Default)]
+pub(super) struct ExportTally(Rc<Cell<ExportCounters>>);
+
+impl ExportTally {
+    pub fn done(&self, command: NbdCommand, bytes: u64, took: Duration) {
+        let mut counters = self.0.get();
+        counters.note(command, bytes, took);
+        self.0.set(counters);
+    }
+}
+
 /// How long requests took, from the head of each to its answer, by classes of [`LATENCY_BOUNDS_US`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LatencyCounters {
@@ -80,19 +127,36 @@ impl NbdCounters {
 
 /// The counters while they count: one per server, on its thread.
 #[derive(Default)]
-pub(super) struct SharedCounters(RefCell<NbdCounters>);
+pub(super) struct SharedCounters {
+    all: RefCell<NbdCounters>,
+    /// By the name of the export, from its first client on.
+    exports: RefCell<BTreeMap<String, ExportTally>>,
+}
 
 impl SharedCounters {
     pub fn snapshot(&self) -> NbdCounters {
-        *self.0.borrow()
+        *self.all.borrow()
+    }
+
+    /// Those of one export.
+    pub fn of_export(&self, export: &str) -> ExportTally {
+        let mut exports = self.exports.borrow_mut();
+        if let Some(tally) = exports.get(export) {
+            return tally.clone();
+        }
+        exports.entry(export.to_owned()).or_default().clone()
+    }
+
+    pub fn exports(&self) -> BTreeMap<String, ExportCounters> {
+        self.exports.borrow().iter().map(|(name, tally)| (name.clone(), tally.0.get())).collect()
     }
 
     pub fn note(&self, change: impl FnOnce(&mut NbdCounters)) {
-        change(&mut self.0.borrow_mut());
+        change(&mut self.all.borrow_mut());
     }
 
     pub fn received(&self, command: NbdCommand, flags: u16) {
-        let counters = &mut self.0.borrow_mut().commands[command as usize];
+        let counters = &mut self.all.borrow_mut().commands[command as usize];
         counters.received += 1;
         if flags != 0 {
             counters.with_fua += u64::from(flags & flag::FUA != 0);
@@ -104,7 +168,7 @@ impl SharedCounters {
     }
 
     pub fn done(&self, command: NbdCommand, bytes: u64) {
-        let counters = &mut self.0.borrow_mut().commands[command as usize];
+        let counters = &mut self.all.borrow_mut().commands[command as usize];
         counters.done += 1;
         counters.bytes += bytes;
     }
@@ -112,17 +176,31 @@ impl SharedCounters {
     /// The same of one that went through the data path.
     pub fn done_in(&self, command: NbdCommand, bytes: u64, took: Duration) {
         self.done(command, bytes);
-        self.0.borrow_mut().commands[command as usize].latency.note(took);
+        self.all.borrow_mut().commands[command as usize].latency.note(took);
     }
 
     pub fn failed(&self, command: NbdCommand) {
-        self.0.borrow_mut().commands[command as usize].failed += 1;
+        self.all.borrow_mut().commands[command as usize].failed += 1;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exports_are_counted_apart_and_zeroes_carry_no_bytes() {
+        let shared = SharedCounters::default();
+        let took = Duration::from_micros(250);
+        shared.of_export("g/data").done(NbdCommand::Write, 4096, took);
+        shared.of_export("g/data").done(NbdCommand::WriteZeroes, 1 << 20, took);
+        shared.of_export("g/log").done(NbdCommand::Read, 512, took);
+        shared.of_export("g/log").done(NbdCommand::BlockStatus, 512, took);
+        let exports = shared.exports();
+        assert_eq!(exports["g/data"].writes, RequestSums { done: 2, bytes: 4096, took_us: 500 });
+        assert_eq!(exports["g/log"].reads, RequestSums { done: 1, bytes: 512, took_us: 250 });
+        assert_eq!(exports["g/log"].writes, RequestSums::default());
+    }
 
     #[test]
     fn a_request_is_in_the_first_class_that_has_room_for_it() {

@@ -40,7 +40,7 @@ mod stall;
 mod visible_exports;
 
 pub use client::{Address, Ask, ClientError, Export, NbdAnswer, NbdClient};
-pub use counters::{CommandCounters, LATENCY_BOUNDS_US, LatencyCounters, NbdCounters};
+pub use counters::{CommandCounters, ExportCounters, LATENCY_BOUNDS_US, LatencyCounters, NbdCounters, RequestSums};
 pub(crate) use proxy::KEPT_BYTES_MAX;
 pub use proxy::{ContentCheck, ContentVerdict, NbdProxy, ProxyEnd, ProxyEvent};
 pub use server::{Limits, ListenError, NbdServer};

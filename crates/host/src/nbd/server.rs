@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::admission;
 use super::client_origin::ClientOrigin;
 use super::connection::{ClientConnection, ClientLimits, LeaveReason};
-use super::counters::{NbdCounters, SharedCounters};
+use super::counters::{ExportCounters, NbdCounters, SharedCounters};
 use super::handshake::{self, HandshakeContext, ListenerTls, NoSession};
 pub use super::listen::ListenError;
 use super::listen::{self, SocketFile};
@@ -174,6 +174,11 @@ impl NbdServer {
     /// What has been seen so far. Cheap: copy it out of the data thread as often as wanted.
     pub fn counters(&self) -> NbdCounters {
         self.shared.tally.snapshot()
+    }
+
+    /// The same of each export that ever had a client, by its name.
+    pub fn export_counters(&self) -> BTreeMap<String, ExportCounters> {
+        self.shared.tally.exports()
     }
 
     /// The clients that are at an export now, sorted by it.

@@ -24,7 +24,7 @@ pub fn role_wanted(command: &Command) -> Option<Role> {
         | Command::Reset { .. } => None,
         // Whether it changes the role of the node at which it is typed depends on both nodes.
         Command::Switchover { .. } => None,
-        Command::Verify(_) | Command::VerifyStop | Command::AssumeEqual => None,
+        Command::Verify(_) | Command::VerifyStop | Command::ForgetPeaks | Command::AssumeEqual => None,
     }
 }
 
@@ -50,7 +50,7 @@ pub fn is_reached(command: &Command, shown: &GroupStatus) -> bool {
         Command::VerifyStop => shown.role == Role::Primary && shown.verify.is_none(),
         Command::AssumeEqual => shown.doubts.assumed_equal,
         // A full sync is a new one each time, and settings are compared by the daemon.
-        Command::Sync { full: true } | Command::Set(_) => false,
+        Command::Sync { full: true } | Command::Set(_) | Command::ForgetPeaks => false,
     }
 }
 

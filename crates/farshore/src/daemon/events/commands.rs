@@ -83,6 +83,7 @@ impl CommandText {
             }
             ApiRequest::DropMark { group, name } => ("mark drop", Some(group), name.clone()),
             ApiRequest::Verify { group, .. } => ("verify", Some(group), verify_words(request)),
+            ApiRequest::ResetPeaks { group } => ("queue", Some(group), "--reset-peaks".to_owned()),
             ApiRequest::VerifyStop { group } => ("verify", Some(group), "--stop".to_owned()),
             ApiRequest::AssumeEqual { group } => ("assume-equal", Some(group), String::new()),
             // Whoever carries it tells of the order in it, or of the two. A switchover is told of by the node that hands over.

@@ -51,6 +51,7 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::TakeOver { group, .. }
         | ApiRequest::Verify { group, .. }
         | ApiRequest::VerifyStop { group }
+        | ApiRequest::ResetPeaks { group }
         | ApiRequest::AssumeEqual { group }
         | ApiRequest::Keep { group, .. }
         | ApiRequest::Yield { group, .. }

@@ -78,6 +78,7 @@ impl Plane {
             links: core.peers.snapshot(),
             shared: core.node.shared(),
             nbd: server.counters(),
+            exports: server.export_counters(),
             clients: server.clients(),
             file_engine: core.disks.engine().kind(),
             front_bytes: (self.front.outstanding_bytes(), self.front.limit_bytes()),
@@ -126,10 +127,8 @@ impl PlaneCore {
     }
 
     fn group_snapshot(&mut self, status: GroupStatus, now: Mono) -> GroupSnapshot {
-        let (volumes, sync) = self.groups.snapshot(&status, now, self.disks.engine());
         GroupSnapshot {
-            volumes,
-            sync,
+            figures: self.groups.snapshot(&status, now, self.disks.engine()),
             is_leaving: self.leaving.contains_key(&status.id),
             link_for: now.since(status.peer.link_since),
             link_problem: self

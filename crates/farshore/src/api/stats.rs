@@ -1,0 +1,123 @@
+//! Rates and the queue, as the commands `stats` and `queue` print them. The comments of fields are the manual's words.
+
+use serde::Serialize;
+
+use super::group::QueueView;
+use super::words::{GroupState, Role};
+
+/// The schema of [`StatsReport`].
+pub const STATS_SCHEMA: &str = "farshore-stats/1";
+/// The schema of [`QueueReport`].
+pub const QUEUE_SCHEMA: &str = "farshore-queue/1";
+
+/// What a node did in one stretch of time: a line of `stats --json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct StatsReport {
+    /// name and version of this schema
+    pub schema: &'static str,
+    /// the node that was looked at
+    pub node: String,
+    /// RFC 3339, this machine's clock: the end of the stretch
+    pub time: String,
+    /// seconds: its length
+    pub seconds: f64,
+    /// one per group
+    pub groups: Vec<GroupStats>,
+}
+
+/// A group in that stretch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct GroupStats {
+    /// the group
+    pub name: String,
+    /// what this node is for the group
+    pub role: Role,
+    /// where the group is
+    pub state: GroupState,
+    /// of all its volumes
+    pub requests: RequestRates,
+    /// at the end of the stretch
+    pub queue: QueueView,
+    /// bytes of the landing journal of a secondary at the end of the stretch; `null` on a primary
+    pub unapplied_bytes: Option<u64>,
+    /// bytes a second that writes put on the link, each time they were sent
+    pub streamed_bytes_per_s: f64,
+    /// bytes a second that syncs put on the link
+    pub shipped_bytes_per_s: f64,
+    /// bytes a second that were written to bitmap and activity log
+    pub bitmap_bytes_per_s: f64,
+    /// bytes a second that were written to the journal
+    pub journal_bytes_per_s: f64,
+    /// bytes a second that were written to the undo store
+    pub undo_bytes_per_s: f64,
+    /// one per volume
+    pub volumes: Vec<VolumeStats>,
+}
+
+/// A volume in that stretch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct VolumeStats {
+    /// the volume
+    pub name: String,
+    /// of its clients
+    pub requests: RequestRates,
+    /// bytes at the end of the stretch: regions that may differ from the peer's
+    pub dirty_bytes: u64,
+}
+
+/// Requests of clients that were done in a stretch of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RequestRates {
+    /// reads a second
+    pub reads_per_s: f64,
+    /// bytes a second
+    pub read_bytes_per_s: f64,
+    /// milliseconds: mean time of a read; `null`: there was none
+    pub read_ms: Option<f64>,
+    /// writes a second, of zeroes and trims too
+    pub writes_per_s: f64,
+    /// bytes of data a second
+    pub write_bytes_per_s: f64,
+    /// milliseconds: mean time of a write; `null`: there was none
+    pub write_ms: Option<f64>,
+    /// flushes a second
+    pub flushes_per_s: f64,
+    /// milliseconds: mean time of a flush; `null`: there was none
+    pub flush_ms: Option<f64>,
+}
+
+/// The queues of groups: what `queue --json` prints.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct QueueReport {
+    /// name and version of this schema
+    pub schema: &'static str,
+    /// one per group that was asked for
+    pub groups: Vec<GroupQueue>,
+}
+
+/// The queue of a group, which its primary has.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct GroupQueue {
+    /// the group
+    pub name: String,
+    /// the node whose queue it is
+    pub node: String,
+    /// what that node is for the group
+    pub role: Role,
+    /// where the group is
+    pub state: GroupState,
+    /// the mode that is wanted
+    pub mode: String,
+    /// what waits to be sent or confirmed
+    pub queue: QueueView,
+    /// bytes that are not yet durable at the other node; `null`: not known
+    pub lag_bytes: Option<u64>,
+    /// seconds: the age of what the other node can present; `null`: not known
+    pub lag_seconds: Option<f64>,
+}

@@ -1,0 +1,118 @@
+//! `drain`: wait until what was written so far is on the other node.
+
+use std::time::{Duration, Instant};
+
+use engine::RefusalCode;
+
+use super::answers::Answers;
+use super::progress::{ProgressView, WorkStage};
+use super::reach::{self, WatchStep};
+use crate::api::refusals::DeskRefusal;
+use crate::api::{GroupState, GroupView, Reply, Role};
+use crate::args::stats::DrainArgs;
+use crate::outcome::{CommandFailure, CommandOutcome};
+use crate::show::explained;
+
+pub fn run(args: &DrainArgs) -> CommandOutcome {
+    let timeout = args.timeout.as_deref().map(units::exact::parse_duration).transpose();
+    let timeout: Option<Duration> = timeout.map_err(|reason| CommandFailure::usage(format!("--timeout: {reason}")))?;
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let mut answers = Answers::new("drain", args.json);
+    for group in answers.targets(&args.reach, &args.groups.groups, args.groups.all)? {
+        let drained = until_drained(args, &group, deadline);
+        answers.add(&group, drained)?;
+    }
+    answers.finish()
+}
+
+/// What is waited for: fixed by the first look.
+struct DrainTarget {
+    generation: String,
+    sequence: u64,
+}
+
+fn until_drained(args: &DrainArgs, name: &str, deadline: Option<Instant>) -> Result<Reply, CommandFailure> {
+    let mut target: Option<DrainTarget> = None;
+    let mut last = String::new();
+    let mut view = ProgressView::new(name);
+    let found = reach::watch(&args.reach, name, deadline, |group| {
+        last = explained(group);
+        let (Some(sequence), false) = (group.last_sequence, group.starting) else {
+            return not_primary(group, target.is_some());
+        };
+        let target = target.get_or_insert_with(|| DrainTarget { generation: group.generation.clone(), sequence });
+        // Within a run numbers only grow.
+        if target.generation != group.generation || sequence < target.sequence {
+            let why = format!(
+                "{name}: the group began another run or generation meanwhile; look at its status, and type it again"
+            );
+            return Err(CommandFailure::from(why).because(DeskRefusal::Failed));
+        }
+        if has(group, target.sequence) {
+            return Ok(WatchStep::Enough(said(group, target.sequence)));
+        }
+        if let Some(failure) = never_ends(group) {
+            return Err(failure);
+        }
+        view.show(&WorkStage::left("drains", left_bytes(group)));
+        Ok(WatchStep::Again)
+    });
+    drop(view);
+    found?.ok_or_else(|| {
+        let message = format!("{name}: what was written is not on the other node in time: the group {last}");
+        CommandFailure::from(message).because(DeskRefusal::TimeIsUp)
+    })
+}
+
+/// The copy holds all up to this number. Where nothing was written in this run, that it lacks nothing.
+fn has(group: &GroupView, sequence: u64) -> bool {
+    let Some(peer) = group.peers.first() else { return false };
+    let is_in_step =
+        group.state == GroupState::Replicating && peer.lag_bytes == Some(0) && peer.lag_seconds == Some(0.0);
+    is_in_step || peer.recovery_point.as_ref().is_some_and(|point| point.sequence >= sequence)
+}
+
+fn left_bytes(group: &GroupView) -> u64 {
+    let lag = group.peers.first().and_then(|peer| peer.lag_bytes).unwrap_or(0);
+    lag.max(group.sync.as_ref().map_or(0, |sync| sync.total_bytes.saturating_sub(sync.done_bytes)))
+}
+
+fn not_primary(group: &GroupView, has_begun: bool) -> Result<WatchStep<Reply>, CommandFailure> {
+    if group.starting || group.role == Role::Primary {
+        return Ok(WatchStep::Again);
+    }
+    let peer = group.peers.first().map_or("its peer", |peer| peer.node.as_str());
+    let why = match has_begun {
+        true => format!("{}: this node became secondary meanwhile", group.name),
+        false => format!("{}: this node is the secondary: type it on {peer}, or with --on {peer}", group.name),
+    };
+    Err(CommandFailure::from(why).because(RefusalCode::NotPrimary))
+}
+
+/// Waiting for what nobody sends would last for ever.
+fn never_ends(group: &GroupView) -> Option<CommandFailure> {
+    let (name, why) = (&group.name, explained(group));
+    let (code, text) = match group.state {
+        GroupState::Failed => (RefusalCode::GroupFailed, format!("{name}: nothing is sent: the group {why}")),
+        GroupState::Logging if group.mode == "logging" => (
+            RefusalCode::ModeLogging,
+            format!("{name}: nothing is sent in mode logging: 'farshore set {name} mode=async' first"),
+        ),
+        _ => return None,
+    };
+    Some(CommandFailure::from(text).because(code))
+}
+
+fn said(group: &GroupView, sequence: u64) -> Reply {
+    let peer = group.peers.first().map_or("the other node", |peer| peer.node.as_str());
+    let text = format!("{}: all up to sequence {sequence} is on {peer}", group.name);
+    let aside: Vec<&str> =
+        group.volumes.iter().filter(|volume| volume.set_aside).map(|volume| volume.name.as_str()).collect();
+    let warnings = match aside.is_empty() {
+        true => Vec::new(),
+        false => {
+            vec![format!("{}: {} set aside, so {peer} lacks what was written there", group.name, aside.join(", "))]
+        }
+    };
+    Reply::Ok { message: text, warnings, unchanged: false, done_on: None, operation: None }
+}

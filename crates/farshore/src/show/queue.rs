@@ -1,0 +1,156 @@
+//! A group's queue on one page.
+
+use toolkit::screen::{Colour, Paint, clean};
+use units::exact::{show_seconds, show_size};
+
+use super::lag_text;
+use super::table::titled;
+use crate::api::{GroupQueue, QueueView, Role};
+
+const WIDTH: usize = 10;
+/// Characters of the bar of a queue's fill.
+const BAR: usize = 30;
+
+/// What `queue` prints of one group.
+pub fn page(group: &GroupQueue, paint: &Paint) -> String {
+    let head = format!(
+        "{}  {} on {}, mode {}, {}",
+        clean(&group.name),
+        clean(group.role.as_str()),
+        clean(&group.node),
+        clean(&group.mode),
+        clean(group.state.as_str())
+    );
+    let mut text = paint.with(Colour::Head, &head) + "\n";
+    if group.role != Role::Primary {
+        return text + &titled("Queue", WIDTH, "the primary has it, and did not answer");
+    }
+    let queue = &group.queue;
+    let mut line = |title: &str, content: &str| text += &titled(title, WIDTH, content);
+    line("Fill", &format!("{} {}", bar(share(queue)), fill(queue)));
+    line("In", &format!("{}/s", show_size(queue.entering_bytes_per_s)));
+    line("Out", &format!("{}/s", show_size(queue.leaving_bytes_per_s)));
+    line("Full in", &queue.full_in_s.map_or("it does not fill".to_owned(), |left| show_seconds(left as f64)));
+    line("Behind", &lag_text(group.lag_bytes, group.lag_seconds));
+    line("Peak", &format!("{} since the start of the daemon", peak(queue)));
+    if (queue.reset_bytes_hwm, queue.reset_items_hwm) != (queue.bytes_hwm, queue.items_hwm) {
+        let (bytes, items) = (show_size(queue.reset_bytes_hwm), queue.reset_items_hwm);
+        line("", &format!("{bytes}, {items} writes since the peaks were reset"));
+    }
+    line("Writers", &format!("{}; {} wait now", waited(queue), queue.waiting_writers));
+    text
+}
+
+/// `18.2 MiB of 64 MiB (28 %), 290 of 4194304 writes`.
+pub fn fill(queue: &QueueView) -> String {
+    format!(
+        "{} of {} ({} %), {} of {} writes",
+        show_size(queue.bytes),
+        show_size(queue.limit_bytes),
+        percent(queue.bytes, queue.limit_bytes),
+        queue.items,
+        queue.limit_items
+    )
+}
+
+/// `8.1 MiB/s in, 2.4 MiB/s out, full in 33 s`; `None`: nothing moves.
+pub fn pace(queue: &QueueView) -> Option<String> {
+    let full = queue.full_in_s.map(|left| format!(", full in {}", show_seconds(left as f64))).unwrap_or_default();
+    let (entering, leaving) = (show_size(queue.entering_bytes_per_s), show_size(queue.leaving_bytes_per_s));
+    let moves = queue.entering_bytes_per_s > 0 || queue.leaving_bytes_per_s > 0;
+    moves.then(|| format!("{entering}/s in, {leaving}/s out{full}"))
+}
+
+/// The most since the daemon's start: `30.1 MiB (47 %), 480 writes`.
+pub fn peak(queue: &QueueView) -> String {
+    // Made smaller since, or one write larger than all of it: no share of what it may hold now.
+    let share = match queue.bytes_hwm > queue.limit_bytes {
+        true => "more than it may hold now".to_owned(),
+        false => format!("{} %", percent(queue.bytes_hwm, queue.limit_bytes)),
+    };
+    format!("{} ({share}), {} writes", show_size(queue.bytes_hwm), queue.items_hwm)
+}
+
+pub fn waited(queue: &QueueView) -> String {
+    match queue.blocked_ms {
+        0 => "no writer waited".to_owned(),
+        ms => format!("writers waited {} in all", show_seconds(ms as f64 / 1000.0)),
+    }
+}
+
+/// Of bytes or of writes, whichever is nearer to its limit.
+fn share(queue: &QueueView) -> f64 {
+    let of = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    of(queue.bytes, queue.limit_bytes).max(of(queue.items, queue.limit_items)).min(1.0)
+}
+
+fn bar(share: f64) -> String {
+    let full = (share * BAR as f64).round() as usize;
+    format!("[{}{}]", "#".repeat(full), ".".repeat(BAR - full))
+}
+
+fn percent(part: u64, whole: u64) -> u64 {
+    if whole == 0 { 0 } else { (part as f64 / whole as f64 * 100.0).round() as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::GroupState;
+
+    fn group() -> GroupQueue {
+        GroupQueue {
+            name: "db".to_owned(),
+            node: "alpha".to_owned(),
+            role: Role::Primary,
+            state: GroupState::Replicating,
+            mode: "async".to_owned(),
+            queue: QueueView {
+                bytes: 16 << 20,
+                items: 290,
+                bytes_hwm: 32 << 20,
+                items_hwm: 480,
+                reset_bytes_hwm: 20 << 20,
+                reset_items_hwm: 300,
+                entering_bytes_per_s: 3 << 20,
+                leaving_bytes_per_s: 1 << 20,
+                full_in_s: Some(24),
+                limit_bytes: 64 << 20,
+                limit_items: 1000,
+                blocked_ms: 0,
+                waiting_writers: 0,
+                held_up_ms: None,
+            },
+            lag_bytes: Some(16 << 20),
+            lag_seconds: Some(4.9),
+        }
+    }
+
+    #[test]
+    fn a_page_says_how_full_it_is_and_when_it_will_be() {
+        let text = page(&group(), &Paint::plain());
+        let wanted = "db  primary on alpha, mode async, replicating\n  \
+            Fill      [#########.....................] 16 MiB of 64 MiB (25 %), 290 of 1000 writes\n  \
+            In        3 MiB/s\n  \
+            Out       1 MiB/s\n  \
+            Full in   24 s\n  \
+            Behind    16 MiB, 4.9 s\n  \
+            Peak      32 MiB (50 %), 480 writes since the start of the daemon\n  \
+            \u{20}         20 MiB, 300 writes since the peaks were reset\n  \
+            Writers   no writer waited; 0 wait now\n";
+        assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn a_secondary_that_cannot_ask_says_who_has_the_queue() {
+        let text = page(&GroupQueue { role: Role::Secondary, ..group() }, &Paint::plain());
+        assert!(text.ends_with("the primary has it, and did not answer\n"), "{text}");
+    }
+
+    #[test]
+    fn what_stands_still_has_no_pace() {
+        let still = QueueView { entering_bytes_per_s: 0, leaving_bytes_per_s: 0, full_in_s: None, ..group().queue };
+        assert_eq!(pace(&still), None);
+        assert_eq!(pace(&group().queue).as_deref(), Some("3 MiB/s in, 1 MiB/s out, full in 24 s"));
+    }
+}

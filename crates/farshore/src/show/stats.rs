@@ -1,0 +1,141 @@
+//! Rates of a node's groups and volumes as a table.
+
+use toolkit::screen::Paint;
+use units::exact::show_size;
+use units::quantities::{Seconds, show_time};
+
+use super::table::{Table, TableCell, plain};
+use crate::api::{GroupStats, RequestRates, Role, StatsReport, VolumeStats};
+
+const HEAD: [&str; 13] = [
+    "NAME", "ROLE", "STATE", "R/S", "W/S", "READ/S", "WRITE/S", "R TIME", "W TIME", "WAITS", "PEAK", "NET/S",
+    "BITMAP/S",
+];
+
+/// What `stats` prints of one stretch: a line for each group, and below it one for each of its volumes.
+pub fn table(report: &StatsReport, paint: &Paint) -> String {
+    let mut table = Table::new(HEAD);
+    for group in &report.groups {
+        table.row(group_row(group));
+        for volume in &group.volumes {
+            table.row(volume_row(volume));
+        }
+    }
+    table.text("", paint) + "\n"
+}
+
+fn group_row(group: &GroupStats) -> [TableCell; 13] {
+    let queue = &group.queue;
+    let is_primary = group.role == Role::Primary;
+    let [reads, writes, read_bytes, write_bytes, read_time, write_time] = requests(&group.requests);
+    let waits = match group.unapplied_bytes {
+        Some(bytes) => format!("{} in the journal", show_size(bytes)),
+        None => format!("{}, {} writes", show_size(queue.bytes), queue.items),
+    };
+    let peak = if is_primary { show_size(queue.reset_bytes_hwm) } else { "-".to_owned() };
+    let net = if is_primary { rate(group.streamed_bytes_per_s + group.shipped_bytes_per_s) } else { "-".to_owned() };
+    [
+        plain(&group.name),
+        plain(group.role.as_str()),
+        plain(group.state.as_str()),
+        reads,
+        writes,
+        read_bytes,
+        write_bytes,
+        read_time,
+        write_time,
+        plain(&waits),
+        plain(&peak),
+        plain(&net),
+        plain(&rate(group.bitmap_bytes_per_s)),
+    ]
+}
+
+fn volume_row(volume: &VolumeStats) -> [TableCell; 13] {
+    let [reads, writes, read_bytes, write_bytes, read_time, write_time] = requests(&volume.requests);
+    let dirty =
+        if volume.dirty_bytes == 0 { String::new() } else { format!("{} dirty", show_size(volume.dirty_bytes)) };
+    let name = (format!("  {}", plain(&volume.name).0), None);
+    let blank = || plain("");
+    let (role, state, peak, net, bitmap) = (blank(), blank(), blank(), blank(), blank());
+    [name, role, state, reads, writes, read_bytes, write_bytes, read_time, write_time, plain(&dirty), peak, net, bitmap]
+}
+
+fn requests(rates: &RequestRates) -> [TableCell; 6] {
+    let count = |rate: f64| plain(&if rate < 10.0 && rate > 0.0 { format!("{rate:.1}") } else { format!("{rate:.0}") });
+    let time = |ms: Option<f64>| plain(&ms.map_or("-".to_owned(), |ms| show_time(Seconds::from_ms(ms))));
+    [
+        count(rates.reads_per_s),
+        count(rates.writes_per_s),
+        plain(&rate(rates.read_bytes_per_s)),
+        plain(&rate(rates.write_bytes_per_s)),
+        time(rates.read_ms),
+        time(rates.write_ms),
+    ]
+}
+
+fn rate(bytes_per_s: f64) -> String {
+    show_size(bytes_per_s.round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{GroupState, QueueView, STATS_SCHEMA};
+
+    #[test]
+    fn a_group_stands_above_its_volumes() {
+        let requests = RequestRates {
+            reads_per_s: 2.5,
+            read_bytes_per_s: 10_240.0,
+            read_ms: Some(0.25),
+            writes_per_s: 120.4,
+            write_bytes_per_s: 1_048_576.0,
+            write_ms: Some(21.0),
+            ..RequestRates::default()
+        };
+        let group = GroupStats {
+            name: "db".to_owned(),
+            role: Role::Primary,
+            state: GroupState::Replicating,
+            requests,
+            queue: QueueView { bytes: 2048, items: 2, reset_bytes_hwm: 4096, ..QueueView::default() },
+            unapplied_bytes: None,
+            streamed_bytes_per_s: 1024.0,
+            shipped_bytes_per_s: 1024.0,
+            bitmap_bytes_per_s: 512.0,
+            journal_bytes_per_s: 0.0,
+            undo_bytes_per_s: 0.0,
+            volumes: vec![VolumeStats { name: "data".to_owned(), requests, dirty_bytes: 8192 }],
+        };
+        let report = StatsReport {
+            schema: STATS_SCHEMA,
+            node: "alpha".to_owned(),
+            time: String::new(),
+            seconds: 1.0,
+            groups: vec![group],
+        };
+        let text = table(&report, &Paint::plain());
+        let lines: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split("  ").filter(|w| !w.is_empty()).map(str::trim).collect()).collect();
+        assert_eq!(
+            lines[1],
+            [
+                "db",
+                "primary",
+                "replicating",
+                "2.5",
+                "120",
+                "10 KiB",
+                "1 MiB",
+                "250 µs",
+                "21 ms",
+                "2 KiB, 2 writes",
+                "4 KiB",
+                "2 KiB",
+                "512 B"
+            ]
+        );
+        assert_eq!(lines[2], ["data", "2.5", "120", "10 KiB", "1 MiB", "250 µs", "21 ms", "8 KiB dirty"]);
+    }
+}

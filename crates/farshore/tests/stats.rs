@@ -1,0 +1,84 @@
+//! `stats`, `queue` and `drain` with real daemons: what is shown is what was done.
+
+use serde_json::Value;
+
+use crate::common::{GROUP, Pair, PairPlan, Side};
+
+const PLAN: PairPlan = PairPlan { volume_bytes: 32 << 20, ..PairPlan::DEFAULT };
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+// proves: P8
+/// A link that is held back: the queue shows how full it is and how fast it empties, the rates are those of the writes, and a drain ends when
+/// the other node has what was written before it.
+#[test]
+fn what_waits_for_a_slow_link_is_shown_and_waited_for() {
+    let mut pair = Pair::replicating(&PLAN);
+    pair.done(Side::Near, &["link", "set", "rate=20Mbit/s"]);
+    pair.wait_for(Side::Near, "replicating");
+    let before = pair.counter(Side::Near, "volume.g/data.writes");
+    pair.qemu_io(Side::Near, "data", &["write -P 7 0 24M", "read -P 7 0 4M"]);
+    assert!(pair.counter(Side::Near, "volume.g/data.writes") > before);
+    assert_eq!(pair.counter(Side::Near, "volume.g/data.write_bytes"), 24 << 20);
+    assert_eq!(pair.counter(Side::Near, "volume.g/data.read_bytes"), 4 << 20);
+    assert_eq!(pair.counter(Side::Near, "volume.g/log.writes"), 0);
+
+    let shown = lines(&pair.done(Side::Far, &["queue", GROUP, "--json"])).remove(0);
+    let group = &shown["groups"][0];
+    assert_eq!(
+        (&shown["schema"], &group["node"], &group["role"]),
+        (&"farshore-queue/1".into(), &"near".into(), &"primary".into())
+    );
+    assert!(group["queue"]["bytes"].as_u64() > Some(1 << 20), "{shown}");
+    assert!(group["queue"]["reset_bytes_hwm"] == group["queue"]["bytes_hwm"], "{shown}");
+    let page = pair.done(Side::Near, &["queue", GROUP]);
+    assert!(page.contains("Fill      [") && page.contains("since the start of the daemon"), "{page}");
+
+    let told = lines(&pair.done(Side::Near, &["stats", "500ms", "2", "--json", "--group", GROUP]));
+    assert_eq!(told.len(), 2);
+    let group = &told[1]["groups"][0];
+    assert!(group["streamed_bytes_per_s"].as_f64() > Some(0.0) && group["requests"]["writes_per_s"] == 0.0, "{group}");
+    let table = pair.done(Side::Near, &["stats", "200ms", "1"]);
+    assert!(table.starts_with("NAME") && table.contains("\n  data"), "{table}");
+
+    let (code, said) = pair.output_of(Side::Near, &["drain", GROUP, "--timeout", "100ms"]);
+    assert!(code == 2 && said.contains("is not on the other node in time"), "{code}: {said}");
+    let (code, said) = pair.output_of(Side::Far, &["drain", GROUP]);
+    assert!(code == 2 && said.contains("type it on near"), "{code}: {said}");
+    pair.done(Side::Near, &["queue", GROUP, "--reset-peaks"]);
+    pair.done(Side::Near, &["link", "set", "rate=unlimited"]);
+    let said = pair.done(Side::Near, &["drain", GROUP, "--timeout", "5m"]);
+    assert!(said.contains("is on far"), "{said}");
+    assert!(pair.content(Side::Far, "data")[..24 << 20].iter().all(|byte| *byte == 7));
+    // A peak that was reset begins with what was there.
+    pair.done(Side::Far, &["queue", GROUP, "--reset-peaks"]);
+    let queue = &pair.status(Side::Near)["queue"];
+    assert!(queue["reset_bytes_hwm"].as_u64() < queue["bytes_hwm"].as_u64(), "{queue}");
+    assert_eq!(pair.counter(Side::Near, "group.g.streamed_bytes"), 24 << 20);
+    assert!(pair.counter(Side::Far, "group.g.journal_bytes") >= 24 << 20);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
+}
+
+#[test]
+fn what_cannot_be_shown_or_waited_for_is_said() {
+    let pair = Pair::replicating(&PLAN);
+    for (words, code, part) in [
+        (&["stats", "0"][..], 3, "100 ms to 24 h"),
+        (&["stats", "1", "0"][..], 3, "0"),
+        (&["stats", "--group", "dbx"][..], 2, "dbx"),
+        (&["queue", "dbx"][..], 2, "dbx"),
+        (&["drain", GROUP, "--timeout", "soon"][..], 3, "--timeout"),
+        (&["drain", GROUP][..], 0, "is on far"),
+        (&["logging", GROUP, "--volume", "data"][..], 0, "goes on without it"),
+        (&["drain", GROUP][..], 1, "data set aside"),
+        (&["set", GROUP, "mode=logging"][..], 0, ""),
+        (&["drain", GROUP][..], 2, "mode logging"),
+    ] {
+        let (ended, said) = pair.output_of(Side::Near, words);
+        assert!(ended == code && said.contains(part), "{words:?}: {ended}: {said}");
+    }
+}
