@@ -21,6 +21,7 @@ use crate::shared::clock::ClockNews;
 use crate::shared::lifecycle::{AfterRollback, Lifecycle, Phase};
 use crate::shared::memory::MemoryWish;
 use crate::shared::operation_slots::OperationSlots;
+use crate::shared::peer_copy::PeerCopy;
 use crate::shared::standing::Standing;
 use crate::shared::volumes::Volumes;
 use crate::shared::wakes::{Wake, Wakes};
@@ -114,10 +115,17 @@ impl GroupCommon {
         self.sb.save(&self.undo, &mut self.slots, cx, then);
     }
 
+    /// A sync has ended. What it left out may still have to be compared.
+    pub fn compared(&mut self, cx: &mut Cx) {
+        if !self.volumes.copies().any(PeerCopy::has_unverified) && self.sb.compared() {
+            self.save(cx, None);
+        }
+    }
+
     /// Volumes that are set aside are part of the order again: of a sync that begins.
     pub fn all_rejoin(&mut self, cx: &mut Cx) {
-        if !self.sb.aside.is_empty() {
-            let aside = self.sb.aside;
+        let aside = self.sb.aside.without(&self.sb.detached);
+        if !aside.is_empty() {
             aside.iter().for_each(|volume| cx.event(self.id(), Event::Rejoins { volume }));
             all_rejoin(&mut self.sb);
             self.volumes.set_aside(&self.sb.aside);

@@ -53,6 +53,24 @@ impl VolumeSet {
         *self == VolumeSet::default()
     }
 
+    /// Those of either.
+    pub(crate) fn with(mut self, other: &VolumeSet) -> VolumeSet {
+        self.0.iter_mut().zip(other.0).for_each(|(word, theirs)| *word |= theirs);
+        self
+    }
+
+    /// Those that are not among the others.
+    pub(crate) fn without(mut self, other: &VolumeSet) -> VolumeSet {
+        self.0.iter_mut().zip(other.0).for_each(|(word, theirs)| *word &= !theirs);
+        self
+    }
+
+    /// Those of both.
+    pub(crate) fn both(mut self, other: &VolumeSet) -> VolumeSet {
+        self.0.iter_mut().zip(other.0).for_each(|(word, theirs)| *word &= theirs);
+        self
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = VolumeId> + '_ {
         (0..VOLUMES_MAX as u16).map(VolumeId).filter(|id| self.contains(*id))
     }

@@ -244,6 +244,12 @@ faults! {
         "A write to a volume that is set aside keeps room in the queue while it waits for its range.";
     AsideForgotten, "aside-forgotten", "P2, P6",
         "A secondary forgets with its next start which volumes are no part of its copy.";
+    AttachTakenForWhole, "attach-taken-for-whole", "P2, P3",
+        "The device of a volume that was detached counts as what it was before.";
+    UnfilledPromoted, "unfilled-promoted", "P2, P6",
+        "A disk that came in place of a dead one, and was never filled, is promoted as the volume.";
+    FilledUnasked, "filled-unasked", "P6, P7",
+        "The peer's device of a volume that came there is overwritten by the next sync, before anybody said that it is to be.";
     RejoinsInStream, "rejoins-in-stream", "rule 8, P2",
         "A volume that rejoins goes on in the stream, and what was written to it meanwhile follows at any time.";
 }

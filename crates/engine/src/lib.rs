@@ -125,6 +125,8 @@ pub struct VolumeConfig {
     pub block_bytes: u64,
     /// The fingerprint differs from the one of the last clean stop: written behind our back (P7).
     pub changed_outside: bool,
+    /// An operator detached it: there is no device, and nothing is asked of one. Its size is the one that its device had.
+    pub is_detached: bool,
 }
 
 /// Why a primary sends nothing whose volume was written while its node was stopped.

@@ -2,6 +2,7 @@
 
 pub mod answers;
 pub mod catch_up;
+pub(crate) mod detached;
 pub mod forks;
 pub mod meeting;
 pub mod orders;

@@ -105,6 +105,10 @@ refusal_codes! {
     SyncsBusy = "syncs-busy", Later, "as many groups of the node sync as may at once, and this one would lose its order while it waits in line";
     VolumeAside = "volume-aside", Never, "a volume of the group is set aside (`logging --volume`), and the copy is an image of the others alone: `sync \
         --volume` takes it back in, `promote --force` does without it";
+    VolumeDetached = "volume-detached", Never, "the volume is detached on a node of the group, which holds nothing of it: `group attach` there \
+        first";
+    VolumeUnfilled = "volume-unfilled", Never, "a volume has a disk here that no sync has filled, so what stands in it is not of the group: no \
+        promotion, `--force` or not. `sync --volume` on the primary fills it; without it, `group detach` and then `promote --force`";
     LastInOrder = "last-in-order", Never, "no other volume of the group would be left in its order: `logging` is for the whole group";
     NotAlike = "not-alike", Never, "the two copies cannot be equal: one of them is no image, differs in size, or knows of blocks that differ";
 }

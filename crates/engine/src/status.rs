@@ -242,6 +242,11 @@ pub struct VolumeStatus {
     pub dirty_bytes: u64,
     /// The group's order is without it: on a primary nothing of it is sent, on a secondary it is no part of what a promotion would give.
     pub is_aside: bool,
+    /// It has no device on this node; on its peer, as far as that is connected and says so.
+    pub is_detached: bool,
+    pub is_detached_at_peer: bool,
+    /// It has a device here that no sync has filled: a promotion is refused.
+    pub is_unfilled: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -47,7 +47,12 @@ fn node(role: Role, volume_bytes: u64) -> Node {
         peer: PEER,
         starts_as: role,
         meets_peer_first: false,
-        volumes: vec![VolumeConfig { size_bytes: volume_bytes, block_bytes: 4096, changed_outside: false }],
+        volumes: vec![VolumeConfig {
+            size_bytes: volume_bytes,
+            block_bytes: 4096,
+            changed_outside: false,
+            is_detached: false,
+        }],
         settings: Settings { mode: Mode::Nearsync, ..Settings::default() },
         journal_bytes: limits::JOURNAL_BYTES_MIN,
         window_bytes: limits::WINDOW_BYTES_MIN,

@@ -82,7 +82,12 @@ impl LonePrimary {
             peer: PEER,
             starts_as: Role::Primary,
             meets_peer_first: false,
-            volumes: vec![VolumeConfig { size_bytes: SIZE_BYTES, block_bytes: 4096, changed_outside: false }],
+            volumes: vec![VolumeConfig {
+                size_bytes: SIZE_BYTES,
+                block_bytes: 4096,
+                changed_outside: false,
+                is_detached: false,
+            }],
             settings: Settings::default(),
             journal_bytes: limits::JOURNAL_BYTES_MIN,
             window_bytes: limits::WINDOW_BYTES_MIN,

@@ -19,7 +19,12 @@ fn meets(role: Role, hello: &GroupHello) -> (Vec<String>, bool) {
         peer: NodeId(1),
         starts_as: role,
         meets_peer_first: false,
-        volumes: vec![VolumeConfig { size_bytes: VOLUME_BYTES, block_bytes: 4096, changed_outside: false }],
+        volumes: vec![VolumeConfig {
+            size_bytes: VOLUME_BYTES,
+            block_bytes: 4096,
+            changed_outside: false,
+            is_detached: false,
+        }],
         settings: Settings::default(),
         journal_bytes: limits::JOURNAL_BYTES_MIN,
         window_bytes: limits::WINDOW_BYTES_MIN,

@@ -25,7 +25,12 @@ impl TestPrimary {
             peer: NodeId(1),
             starts_as: Role::Primary,
             meets_peer_first: false,
-            volumes: vec![VolumeConfig { size_bytes: 1 << 20, block_bytes: 4096, changed_outside: false }],
+            volumes: vec![VolumeConfig {
+                size_bytes: 1 << 20,
+                block_bytes: 4096,
+                changed_outside: false,
+                is_detached: false,
+            }],
             settings: Settings::default(),
             journal_bytes: limits::JOURNAL_BYTES_MIN,
             window_bytes: limits::WINDOW_BYTES_MIN,

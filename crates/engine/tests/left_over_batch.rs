@@ -120,7 +120,12 @@ fn start_with(mut superblocks: Vec<u8>, batch: &[u8], undo: &[u8]) -> Started {
         peer: NodeId(1),
         starts_as: Role::Secondary,
         meets_peer_first: false,
-        volumes: vec![VolumeConfig { size_bytes: 1 << 20, block_bytes: 4096, changed_outside: false }],
+        volumes: vec![VolumeConfig {
+            size_bytes: 1 << 20,
+            block_bytes: 4096,
+            changed_outside: false,
+            is_detached: false,
+        }],
         settings: Settings::default(),
         journal_bytes: journal.len() as u64,
         window_bytes: limits::WINDOW_BYTES_MIN,

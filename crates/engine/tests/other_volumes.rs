@@ -5,7 +5,7 @@ use engine::cell::{self, CELL_BYTES, CellHead};
 use engine::identity::{Confirmed, Identity, Role};
 use engine::journal::{INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
 use engine::limits::REGION_BYTES;
-use engine::other_volumes::{FoundCells, KeptBatches, Obstacle, VolumeMap, converted, obstacle, superblock_file};
+use engine::other_volumes::{FoundCells, KeptBatches, Lost, Obstacle, VolumeMap, converted, obstacle, superblock_file};
 use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
 use engine::*;
 
@@ -64,8 +64,10 @@ fn the_superblock_keeps_its_history_and_each_volume_its_own() {
         for sb in [primary(), secondary()] {
             let mut sb = sb;
             sb.aside.insert(VolumeId(1));
+            sb.detached.insert(VolumeId(1));
+            sb.unfilled.insert(VolumeId(0));
             let device_bytes: Vec<u64> = map.positions().map(|_| 1 << 20).collect();
-            let new = converted(&sb, &map, &device_bytes, false);
+            let new = converted(&sb, &map, &device_bytes, Lost::default());
             let file = superblock_file(&new);
             let read = superblock::read(&file, TAG).expect("sound");
             assert_eq!((read.damaged, read.found.as_ref()), (0, Some(&new)));
@@ -75,30 +77,61 @@ fn the_superblock_keeps_its_history_and_each_volume_its_own() {
             );
             assert_eq!(new.update, 13);
             // What the journal kept of a volume that left is kept for no primary any more.
-            let leaves = (0..sb.sizes.len()).any(|id| map.positions().all(|from| from != Some(VolumeId(id as u16))));
-            let gives_up = leaves && sb.identity.role == Role::Secondary;
-            assert_eq!(new.given_up, if gives_up { sb.identity.position.seq.max(sb.given_up) } else { sb.given_up });
+            assert_eq!(new.given_up, sb.given_up);
+            let lost = Lost { kept: true, bits: true };
+            let gave_up = converted(&sb, &map, &device_bytes, lost);
+            let is_secondary = sb.identity.role == Role::Secondary;
+            assert_eq!(gave_up.given_up, if is_secondary { sb.identity.position.seq } else { sb.given_up });
+            assert!(gave_up.compare);
             let came = map.positions().any(|from| from.is_none());
             assert_eq!(new.compare, came);
             for (at, from) in map.positions().enumerate() {
+                let (is_detached, is_unfilled) =
+                    (new.detached.contains(VolumeId(at as u16)), new.unfilled.contains(VolumeId(at as u16)));
                 let (is_aside, id) = (new.aside.contains(VolumeId(at as u16)), from.map(|from| usize::from(from.0)));
                 match id {
                     Some(id) => {
                         assert_eq!((new.sizes[at], new.flushed[at]), (sb.sizes[id], sb.flushed[id]));
-                        assert_eq!(is_aside, id == 1);
+                        assert_eq!((is_aside, is_detached, is_unfilled), (id == 1, id == 1, id == 0));
                     }
                     None => {
-                        assert_eq!((new.sizes[at], new.flushed[at]), (1 << 20, Seq::NONE));
-                        assert_eq!(is_aside, sb.identity.role == Role::Secondary, "a copy is one without it");
+                        let size = if is_secondary { 0 } else { 1 << 20 };
+                        assert_eq!((new.sizes[at], new.flushed[at]), (size, Seq::NONE));
+                        assert!(is_aside, "nothing of it is sent, and nothing taken, unasked");
+                        assert_eq!((is_detached, is_unfilled), (false, is_secondary), "and nothing has filled it");
                     }
                 }
             }
         }
     }
-    // Where nothing was ever synced there is no image that could lack something.
-    let blank =
-        Superblock { identity: Identity { position: Position::default(), ..secondary().identity }, ..secondary() };
-    assert!(converted(&blank, &map(&[Some(0), None]), &[0, 4096], false).aside.is_empty());
+}
+
+// proves: P3, P7
+/// A primary knows it by what it wrote. A secondary knows it by its device alone: there it is one that came.
+#[test]
+fn a_new_name_is_believed_by_the_primary_alone() {
+    let set = |ids: &[u16]| {
+        let mut set = VolumeSet::default();
+        ids.iter().for_each(|id| _ = set.insert(VolumeId(*id)));
+        set
+    };
+    let (renamed, all_renamed) = (set(&[1]), set(&[0, 1]));
+    let before = map(&[Some(1), Some(0)]);
+    let at_primary = before.clone().of_role(Role::Primary, &renamed);
+    assert_eq!(at_primary, before);
+    let new = converted(&primary(), &at_primary, &[4096, 8192], Lost::default());
+    assert!(new.aside.is_empty() && !new.compare);
+    let at_secondary = before.clone().of_role(Role::Secondary, &renamed);
+    assert_eq!(at_secondary.positions().collect::<Vec<_>>(), [Some(VolumeId(1)), None]);
+    let new = converted(&secondary(), &at_secondary, &[4096, 8192], Lost::default());
+    assert_eq!((new.aside, new.unfilled, new.compare), (renamed, renamed, true));
+    let (file, _) = bitmap_file(&[4096, 4096]);
+    let cells = convert(&file, &at_secondary, &[4096, 4096]).expect("sound");
+    assert_eq!((cells[0].words[0], cells[1].words[0]), (word(1, 0), 1), "all of it is dirty");
+    // Where every volume has a new name none is in order before somebody says so.
+    let none_left = before.of_role(Role::Secondary, &all_renamed);
+    assert_eq!(obstacle(&secondary(), &none_left, false), None);
+    assert_eq!(converted(&secondary(), &none_left, &[4096, 8192], Lost::default()).unfilled, all_renamed);
 }
 
 #[test]
@@ -126,7 +159,7 @@ fn what_is_not_at_rest_is_an_obstacle() {
     let mut aside = primary();
     aside.aside.insert(VolumeId(1));
     assert_eq!(obstacle(&aside, &map(&[Some(1)]), false), Some(Obstacle::AllAside));
-    assert_eq!(obstacle(&aside, &map(&[None, Some(1)]), false), None);
+    assert_eq!(obstacle(&aside, &map(&[None, Some(1)]), false), Some(Obstacle::AllAside));
 }
 
 /// The file of two volumes: each cell has a word of its own.
@@ -280,6 +313,11 @@ fn ring() -> (Superblock, Vec<u8>) {
 }
 
 fn rewritten(sb: &Superblock, ring: &[u8], map: &VolumeMap) -> Result<Vec<JournalIndex>, Obstacle> {
+    walked(sb, ring, map).map(|(found, _)| found)
+}
+
+/// And whether content is kept no more.
+fn walked(sb: &Superblock, ring: &[u8], map: &VolumeMap) -> Result<(Vec<JournalIndex>, bool), Obstacle> {
     let mut kept = KeptBatches::new(sb, ring.len() as u64);
     let mut found = Vec::new();
     while let Some(offset) = kept.next_offset() {
@@ -290,7 +328,7 @@ fn rewritten(sb: &Superblock, ring: &[u8], map: &VolumeMap) -> Result<Vec<Journa
             None => break,
         }
     }
-    kept.end().map(|()| found)
+    kept.end().map(|()| (found, kept.gives_up()))
 }
 
 // proves: P1
@@ -313,6 +351,11 @@ fn what_is_kept_for_the_primary_follows_its_volume() {
             (RecordKind::Void, VolumeId(0), 0, false)
         );
     }
+    let gives_up = |from: &[Option<u16>]| walked(&sb, &ring, &map(from)).expect("sound").1;
+    assert!(gives_up(&[Some(0)]) && gives_up(&[Some(1)]) && !gives_up(&[Some(1), None, Some(0)]));
+    let nothing_kept = Superblock { journal: JournalHead { offset: 24576, ordinal: 5 }, ..sb.clone() };
+    let (_, gave_up) = walked(&nothing_kept, &ring, &map(&[Some(1)])).expect("sound");
+    assert!(!gave_up, "of the volume that left nothing is kept");
     // Once more, as after a crash: the same.
     let mut again = ring.clone();
     for batch in &left {

@@ -15,7 +15,12 @@ fn node() -> Node {
         peer: NodeId(1),
         starts_as: Role::Secondary,
         meets_peer_first: false,
-        volumes: vec![VolumeConfig { size_bytes: 1 << 30, block_bytes: 4096, changed_outside: false }],
+        volumes: vec![VolumeConfig {
+            size_bytes: 1 << 30,
+            block_bytes: 4096,
+            changed_outside: false,
+            is_detached: false,
+        }],
         settings: Settings::default(),
         journal_bytes: limits::JOURNAL_BYTES_MIN,
         window_bytes: limits::WINDOW_BYTES_MIN,

@@ -29,7 +29,12 @@ impl FakeNode {
             peer: NodeId(1),
             starts_as: if number % 2 == 0 { Role::Primary } else { Role::Secondary },
             meets_peer_first: false,
-            volumes: vec![VolumeConfig { size_bytes: 1 << 30, block_bytes: 4096, changed_outside: false }],
+            volumes: vec![VolumeConfig {
+                size_bytes: 1 << 30,
+                block_bytes: 4096,
+                changed_outside: false,
+                is_detached: false,
+            }],
             settings: Settings::default(),
             journal_bytes: limits::JOURNAL_BYTES_DEFAULT,
             window_bytes: limits::WINDOW_BYTES_DEFAULT,

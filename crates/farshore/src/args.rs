@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod checks;
 mod config;
+pub mod group;
 pub mod groups;
 pub mod line;
 pub mod pair;
@@ -17,6 +18,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 pub use crate::log::LogForm;
 pub use config::{CheckArgs, ConfigApplyArgs, ConfigCommand, ConfigPlanArgs};
+use group::GroupCommand;
 use groups::GroupsArgs;
 use reach::{DEFAULT_CONFIG, Reach, ReachAny, default_config};
 
@@ -161,6 +163,9 @@ pub enum CliCommand {
     /// Show or give up the images kept besides the volumes' own, such as the one before a sync
     #[command(subcommand)]
     Mark(MarkCommand),
+    /// Go on without a volume whose disk is dead, and take it back on another disk
+    #[command(subcommand)]
+    Group(GroupCommand),
     /// Look at the connections to other nodes, tune them, see how they did
     #[command(subcommand)]
     Link(LinkCommand),
@@ -791,7 +796,7 @@ mod tests {
     #[test]
     fn every_command_shows_an_example() {
         let root = Args::command();
-        let families = ["config", "link", "mark", "calc", "cert", "disk"];
+        let families = ["config", "link", "mark", "group", "calc", "cert", "disk"];
         let inner = families.map(|family| root.find_subcommand(family).expect("it is one"));
         let outer = root.get_subcommands().filter(|command| !families.contains(&command.get_name()));
         for command in outer.chain(inner.into_iter().flat_map(|family| family.get_subcommands())) {

@@ -19,6 +19,7 @@ mod failback;
 mod feed;
 mod first_run;
 mod follow;
+mod group;
 mod init;
 mod inputs;
 mod inspect;
@@ -57,6 +58,7 @@ use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::args::checks::DiskCommand;
+use crate::args::group::GroupCommand;
 use crate::args::{Args, CertCommand, CliCommand, ConfigCommand, LinkCommand, MarkCommand};
 use crate::outcome::{CommandOutcome, Exit};
 
@@ -120,6 +122,8 @@ fn run(command: CliCommand) -> CommandOutcome {
         CliCommand::Failback(args) => failback::run(&args),
         CliCommand::Resolve(args) => resolve::run(&args),
         CliCommand::AcceptDevice(args) => accept_device::run(&args),
+        CliCommand::Group(GroupCommand::Detach(args)) => group::detach(&args),
+        CliCommand::Group(GroupCommand::Attach(args)) => group::attach(&args),
         CliCommand::Mark(MarkCommand::List(args)) => mark::list(&args),
         CliCommand::Mark(MarkCommand::Drop(args)) => mark::drop(&args),
         CliCommand::Link(LinkCommand::Show(args)) => link::show(&args),

@@ -22,6 +22,7 @@ mod common;
 mod config_apply;
 mod config_check;
 mod crash_storm;
+mod dead_disk;
 mod disk_calls;
 mod disk_test;
 mod docs;

@@ -50,14 +50,14 @@ fn start(pair: &Pair, limit: Duration) -> ProxyThread {
     let (fail, failed) = mpsc::channel();
     let pause = Arc::new(AtomicBool::new(false));
     let (paused, control) = (pause.clone(), pair.path("near/state/control.sock"));
-    let term = pair.status(Side::Near)["term"].as_str().expect("a term").to_owned();
+    let term = pair.status(Side::Near)["volumes"][0]["term"].as_str().expect("a term").to_owned();
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         tokio::task::LocalSet::new().block_on(&runtime, async move {
             let export = format!("{GROUP}/data");
             let client = NbdClient::connect(&address, &export).await.expect("the export is open");
             let tell = move |event: ProxyEvent| _ = told.send(format!("{event:?}"));
-            let check = after(paused, same_term(control, GROUP.to_owned(), term));
+            let check = after(paused, same_term(control, (GROUP.to_owned(), "data".to_owned()), term));
             let proxy = NbdProxy::new(address, export, limit, check, tell);
             ours.set_nonblocking(true).expect("a socket");
             let ours = tokio::net::UnixStream::from_std(ours).expect("a socket");
@@ -238,4 +238,39 @@ fn what_waited_while_the_node_changed_sides_twice_is_not_written() {
     for node in Side::BOTH {
         assert_eq!(pair.content(node, "data")[BLOCK..2 * BLOCK], [1; BLOCK], "{node:?}");
     }
+}
+
+// proves: P7
+/// The volume leaves, and another one comes under its name, while a write is kept for it: it is not written there.
+#[test]
+fn what_waited_while_another_volume_came_under_the_name_is_not_written() {
+    let mut pair = Pair::replicating(&PairPlan::DEFAULT);
+    let proxy = start(&pair, Duration::from_secs(300));
+    let mut kernel = TestKernel::new(proxy.kernel);
+    kernel.ask(NbdCommand::Write, 1, Some(1));
+    assert!(kernel.answer());
+    proxy.pause.store(true, Ordering::SeqCst);
+    let file = std::fs::read_to_string(pair.config()).expect("there");
+    let device = pair.device(Side::Near, "data").display().to_string();
+    let other = pair.device(Side::Near, "other");
+    let bytes = std::fs::metadata(&device).expect("there").len();
+    std::fs::File::create(&other).and_then(|file| file.set_len(bytes)).expect("made");
+    let table = file.split("[groups.").find(|table| table.starts_with("g.volumes.data]")).expect("a table");
+    let without = file.replace(&format!("[groups.{table}"), "");
+    std::fs::write(pair.config(), without).expect("written");
+    pair.done(Side::Near, &["config", "apply", "--close-clients"]);
+    kernel.ask(NbdCommand::Write, 1, Some(2));
+    pair.until("the write waits", |_| proxy.events.try_iter().any(|event| event.starts_with("Lost")));
+    std::fs::write(pair.config(), file.replace(&device, &other.display().to_string())).expect("written");
+    pair.done(Side::Near, &["config", "apply"]);
+    proxy.pause.store(false, Ordering::SeqCst);
+    assert!(!kernel.answer(), "it fails");
+    kernel.ask(NbdCommand::Flush, BLOCKS, None);
+    assert!(!kernel.answer(), "and so does all that follows");
+    assert!(proxy.events.try_iter().any(|event| event.starts_with("Over") && event.contains("came again")));
+    drop(kernel);
+    assert_eq!(proxy.thread.join().expect("it ends"), ProxyEnd::Closed);
+    pair.stop_both();
+    assert!(std::fs::read(other).expect("there").iter().all(|byte| *byte == 0));
+    assert_eq!(pair.content(Side::Near, "data")[BLOCK..2 * BLOCK], [1; BLOCK]);
 }

@@ -40,7 +40,8 @@ struct Victim {
 
 impl Victim {
     fn new() -> Victim {
-        let volume = VolumeConfig { size_bytes: VOLUME_BYTES, block_bytes: 4096, changed_outside: false };
+        let volume =
+            VolumeConfig { size_bytes: VOLUME_BYTES, block_bytes: 4096, changed_outside: false, is_detached: false };
         let group = GroupConfig {
             id: GROUP,
             tag: 1,

@@ -19,7 +19,7 @@ struct PathSide {
 }
 
 fn config(id: u16, starts_as: Role) -> NodeConfig {
-    let volume = VolumeConfig { size_bytes: 1 << 30, block_bytes: 4096, changed_outside: false };
+    let volume = VolumeConfig { size_bytes: 1 << 30, block_bytes: 4096, changed_outside: false, is_detached: false };
     let group = GroupConfig {
         id: GROUP,
         tag: 1,

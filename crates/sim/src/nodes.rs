@@ -167,6 +167,7 @@ impl SimCluster {
                     size_bytes: self.device_bytes(node),
                     block_bytes: o.block_bytes,
                     changed_outside: self[node].has_changed(group, VolumeId(volume)),
+                    is_detached: self[node].storage.is_detached(group, VolumeId(volume)),
                 })
                 .collect(),
             settings: self.ledger.settings(group),

@@ -9,6 +9,7 @@ mod crowds;
 mod cut_short;
 mod degrade_to_queue;
 mod demoted_unverified;
+mod detach;
 mod documented;
 mod failed_flush;
 mod failed_group;

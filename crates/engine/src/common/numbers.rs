@@ -12,7 +12,7 @@ use crate::shared::operation_slots::SlotOperation;
 use crate::shared::volume::Volume;
 use crate::shared::write::{AckLevel, WriteStage};
 use crate::time::{Now, Wall, ahead};
-use crate::{IoError, Output, Store, limits};
+use crate::{IoError, Output, limits};
 use core::time::Duration;
 
 /// Numbers given to writes so far.
@@ -156,7 +156,7 @@ impl GroupCommon {
         let volume = self.volumes.of(id);
         volume.flushes.begin(volume.complete_through(last));
         let token = self.slots.start(SlotOperation::LocalFlush(id));
-        cx.out.push_back(Output::Flush { token, store: Store::Volume(self.id(), id) });
+        cx.out.push_back(Output::Flush { token, store: self.volumes.flush_store(self.id(), id) });
     }
 
     /// Those who wait for a flush of more than was complete get it when that is.

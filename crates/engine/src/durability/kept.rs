@@ -15,7 +15,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::formats::wire::{FlushPoints, VolumeRange};
-use crate::ids::Seq;
+use crate::ids::{Seq, VolumeSet};
 use crate::injected_fault::{Fault, injected};
 
 /// A durable write of which the primary may not have flushed its own.
@@ -111,6 +111,16 @@ impl KeptWrites {
         let flushed =
             |range: &VolumeRange| points.volumes.get(usize::from(range.volume.0)).copied().unwrap_or_default();
         self.writes.iter().filter(move |kept| kept.seq > flushed(&kept.range)).map(|kept| kept.range)
+    }
+
+    /// Where they stand.
+    pub fn ranges(&self) -> impl Iterator<Item = &VolumeRange> {
+        self.writes.iter().map(|kept| &kept.range)
+    }
+
+    /// Nothing of these volumes is kept any more. The floor stays where it is.
+    pub fn forget_volumes(&mut self, volumes: &VolumeSet) {
+        self.writes.retain(|kept| !volumes.contains(kept.range.volume));
     }
 
     /// The number of the oldest write that is kept.

@@ -78,7 +78,8 @@ fn range(block: u64) -> VolumeRange {
 
 impl ModelledPair {
     fn new() -> ModelledPair {
-        let config = VolumeConfig { size_bytes: BLOCKS * BLOCK, block_bytes: BLOCK, changed_outside: false };
+        let config =
+            VolumeConfig { size_bytes: BLOCKS * BLOCK, block_bytes: BLOCK, changed_outside: false, is_detached: false };
         ModelledPair {
             volume: Volume::new(config),
             last: 0,

@@ -17,6 +17,9 @@ use crate::ids::{Seq, VolumeId, VolumeSet};
 pub struct VolumeMap {
     /// For each volume its position of before; `None`: it came.
     from: Vec<Option<VolumeId>>,
+    /// Those of the ones that came that are volumes of before under new names. By its device alone a secondary knows them, and nobody compares
+    /// that with what its primary calls so.
+    renamed: VolumeSet,
 }
 
 /// Why a group at rest cannot go on with other volumes now.
@@ -45,7 +48,18 @@ pub enum Obstacle {
 impl VolumeMap {
     /// For each volume its position of before, or `None` where it came.
     pub fn new(from: Vec<Option<VolumeId>>) -> VolumeMap {
-        VolumeMap { from }
+        VolumeMap { from, renamed: VolumeSet::default() }
+    }
+
+    /// The same on a node in this role, with `renamed`, volumes of before under new names: to a secondary these came, and it keeps nothing of
+    /// what it knew of them.
+    pub fn of_role(mut self, role: Role, renamed: &VolumeSet) -> VolumeMap {
+        if role == Role::Secondary {
+            let renamed_here = |at: usize| renamed.contains(VolumeId(at as u16));
+            self.from.iter_mut().enumerate().filter(|(at, _)| renamed_here(*at)).for_each(|(_, from)| *from = None);
+            self.renamed = *renamed;
+        }
+        self
     }
 
     /// For each volume its position of before.
@@ -60,11 +74,6 @@ impl VolumeMap {
 
     fn came(&self) -> impl Iterator<Item = VolumeId> + '_ {
         (0..).map(VolumeId).zip(&self.from).filter(|(_, from)| from.is_none()).map(|(id, _)| id)
-    }
-
-    /// Some of so many volumes of before is none of these; 0: it is not known how many there were.
-    fn leaves_any(&self, before: usize) -> bool {
-        before == 0 || (0..before).any(|id| self.to(VolumeId(id as u16)).is_none())
     }
 
     fn set(&self, before: &VolumeSet) -> VolumeSet {
@@ -85,10 +94,12 @@ impl VolumeMap {
 
 /// What of the superblock speaks against a conversion. `is_running`: the group has not stopped yet, so its stop is still to be clean.
 pub fn obstacle(sb: &Superblock, map: &VolumeMap, is_running: bool) -> Option<Obstacle> {
-    let stays = map.from.iter().any(Option::is_some);
+    let stays = map.from.iter().any(Option::is_some) || !map.renamed.is_empty();
     let aside = map.set(&sb.aside);
-    // To a copy one that comes is no part of the order either, at first.
-    let is_aside = |(from, id): (&Option<VolumeId>, VolumeId)| aside.contains(id) || from.is_none() && has_image(sb);
+    // One that comes is no part of the order either, at first. Of a group whose volumes all have new names it is the same, but no other way
+    // would lead there.
+    let is_aside =
+        |(from, id): (&Option<VolumeId>, VolumeId)| aside.contains(id) || from.is_none() && !map.renamed.contains(id);
     let all_aside = map.from.iter().zip((0..).map(VolumeId)).all(is_aside);
     let checks = [
         (!stays, Obstacle::NothingStays),
@@ -101,28 +112,38 @@ pub fn obstacle(sb: &Superblock, map: &VolumeMap, is_running: bool) -> Option<Ob
     checks.into_iter().find_map(|(holds, obstacle)| holds.then_some(obstacle))
 }
 
-/// What the group is on record as with its new volumes. `device_bytes`: what each of their devices holds. `lost`: bits of some volume are
-/// not known.
-pub fn converted(sb: &Superblock, map: &VolumeMap, device_bytes: &[u64], lost: bool) -> Superblock {
+/// What a conversion costs that cannot be had back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Bits of some volume are not known.
+    pub bits: bool,
+    /// Content that was kept for a primary that loses its power is a number without content now.
+    pub kept: bool,
+}
+
+/// What the group is on record as with its new volumes. `device_bytes`: what each of their devices holds.
+pub fn converted(sb: &Superblock, map: &VolumeMap, device_bytes: &[u64], lost: Lost) -> Superblock {
     let mut new = sb.clone();
+    let is_secondary = sb.identity.role == Role::Secondary;
+    // A secondary learns the size of one that came from the primary that fills it.
+    let came_bytes = |at: usize| if is_secondary { 0 } else { device_bytes[at] };
     // Of one without sizes or flush points these say nothing.
-    new.sizes = if sb.sizes.is_empty() { Vec::new() } else { map.list(&sb.sizes, |at| device_bytes[at]) };
+    new.sizes = if sb.sizes.is_empty() { Vec::new() } else { map.list(&sb.sizes, came_bytes) };
     new.flushed = map.list(&sb.flushed, |_| Seq::NONE);
     (new.aside, new.sync_aside) = (map.set(&sb.aside), map.set(&sb.sync_aside));
-    if has_image(sb) {
-        map.came().for_each(|id| _ = new.aside.insert(id));
-        if map.leaves_any(sb.sizes.len()) {
-            // What was kept of it for a primary that loses its power is gone: nobody knows what that one lacks.
+    (new.detached, new.unfilled) = (map.set(&sb.detached), map.set(&sb.unfilled));
+    // Whose content counts of one that came, somebody has to say: until then neither node overwrites the other's.
+    map.came().for_each(|id| _ = new.aside.insert(id));
+    if is_secondary {
+        map.came().for_each(|id| _ = (new.sync_aside.insert(id), new.unfilled.insert(id)));
+        if lost.kept {
+            // Nobody knows what a primary lacks that loses its power now.
             new.given_up = new.given_up.max(sb.identity.position.seq);
         }
     }
-    new.compare |= lost || map.came().next().is_some();
+    new.compare |= lost.bits || map.came().next().is_some();
     new.update += 2;
     new
-}
-
-fn has_image(sb: &Superblock) -> bool {
-    sb.identity.role == Role::Secondary && !sb.identity.position.generation.is_blank()
 }
 
 /// The file of a superblock, with the last two updates the same.
@@ -253,12 +274,13 @@ pub struct KeptBatches<'a> {
     /// The end of the ring was met, and its start is looked at.
     wrapped: bool,
     last: Option<Seq>,
+    gives_up: bool,
 }
 
 impl<'a> KeptBatches<'a> {
     /// Those of a group that is at rest, in a ring of so many bytes.
     pub fn new(sb: &'a Superblock, ring_bytes: u64) -> KeptBatches<'a> {
-        KeptBatches { sb, ring_bytes, next: sb.journal, wrapped: false, last: None }
+        KeptBatches { sb, ring_bytes, next: sb.journal, wrapped: false, last: None, gives_up: false }
     }
 
     /// Where the next index block may stand; `None`: there is no further batch.
@@ -292,8 +314,15 @@ impl<'a> KeptBatches<'a> {
         self.last = Some(index.last());
         self.next = JournalHead { offset: offset + u64::from(index.bytes), ordinal: index.ordinal + 1 };
         self.wrapped = false;
+        let has_content = |entry: &JournalEntry| matches!(entry.kind, RecordKind::Data | RecordKind::Zero);
+        self.gives_up |= index.entries.iter().any(|entry| has_content(entry) && map.to(entry.volume).is_none());
         let entries = index.entries.iter().map(|entry| mapped(entry, map)).collect();
         Ok(Some(JournalIndex { entries, ..index }.encode()))
+    }
+
+    /// Of what it walked over, content of a volume that left is kept no more.
+    pub fn gives_up(&self) -> bool {
+        self.gives_up
     }
 
     /// After nothing followed: whether the ring's start is to be looked at as well.

@@ -14,7 +14,7 @@ use crate::time::Wall;
 pub use crate::formats::cell::Rejected;
 
 /// Format versions: 7 knows what speaks against the copy, what the peer had confirmed before the last change of role, where the copy went
-/// back to, over which history this node keeps its own, and which volumes are set aside; 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the unverified run; 3 carries what the peer confirmed; 2 keeps each update twice,
+/// back to, over which history this node keeps its own, and which volumes are set aside, detached or not filled yet; 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the unverified run; 3 carries what the peer confirmed; 2 keeps each update twice,
 /// and knows the flush points, the unverified run and the rollback point. 6 to 1 were never released.
 pub const VERSION: u16 = 7;
 pub const KIND: CellKind = CellKind { magic: *b"FSHSUPER", version: VERSION };
@@ -31,6 +31,11 @@ mod volume_flag {
     /// The sync under way leaves it aside.
     pub const SYNC_ASIDE: u64 = 1 << 46;
     pub const ALL: u64 = ASIDE | SYNC_ASIDE;
+    /// Above its flush point: the volume is detached.
+    pub const DETACHED: u64 = 1 << 63;
+    /// Beside that: it has a device that was not filled yet.
+    pub const UNFILLED: u64 = 1 << 62;
+    pub const ABOVE_FLUSHED: u64 = DETACHED | UNFILLED;
 }
 
 /// Where replay of the journal begins.
@@ -133,6 +138,12 @@ pub struct Superblock {
     pub aside: VolumeSet,
     /// A secondary's: of the image that the sync under way will make they are no part.
     pub sync_aside: VolumeSet,
+    /// Volumes without a device here, or whose device counts for nothing before a start has recorded that all of it may differ. All of them
+    /// are set aside as well.
+    pub detached: VolumeSet,
+    /// A secondary's: volumes whose device holds nothing of the group, as it came in place of another one, or with the volume, and no sync
+    /// has filled it since. No promotion serves what stands in them. They are set aside as well.
+    pub unfilled: VolumeSet,
     /// For each volume: numbers up to here are known to be flushed on it (of the unverified run, if there is one, else of
     /// this one). Recorded only where an acknowledged flush would be undone otherwise; a primary's.
     pub flushed: Vec<Seq>,
@@ -218,11 +229,13 @@ impl Superblock {
         w.u64(self.kept_over);
         w.u8(self.primary_mode.map_or(0, |mode| mode.number() + 1));
         let volumes = self.flushed.len().max(self.sizes.len()).max(self.aside.end()).max(self.sync_aside.end());
+        let volumes = volumes.max(self.detached.end()).max(self.unfilled.end());
         w.u16(volumes as u16);
         for at in 0..volumes {
-            w.u64(self.flushed.get(at).map_or(0, |seq| seq.0));
             let id = VolumeId(at as u16);
             let flag = |set: &VolumeSet, flag| if set.contains(id) { flag } else { 0 };
+            let above = flag(&self.detached, volume_flag::DETACHED) | flag(&self.unfilled, volume_flag::UNFILLED);
+            w.u64(self.flushed.get(at).map_or(0, |seq| seq.0) | above);
             let sectors = self.sizes.get(at).map_or(0, |size| size / SECTOR_BYTES);
             let flags = flag(&self.aside, volume_flag::ASIDE) | flag(&self.sync_aside, volume_flag::SYNC_ASIDE);
             w.0.extend_from_slice(&(sectors | flags).to_le_bytes()[..SIZE_BYTES]);
@@ -266,7 +279,7 @@ impl Superblock {
             0 => None,
             number => Some(Mode::from_number(number - 1)?),
         };
-        let VolumeFields { flushed, sizes, aside, sync_aside } = VolumeFields::decode(&mut r)?;
+        let VolumeFields { flushed, sizes, aside, sync_aside, detached, unfilled } = VolumeFields::decode(&mut r)?;
         Some(Superblock {
             update: head.update,
             tag: head.tag,
@@ -298,6 +311,8 @@ impl Superblock {
             sizes,
             aside,
             sync_aside,
+            detached,
+            unfilled,
             flushed,
         })
     }
@@ -314,6 +329,8 @@ struct VolumeFields {
     sizes: Vec<u64>,
     aside: VolumeSet,
     sync_aside: VolumeSet,
+    detached: VolumeSet,
+    unfilled: VolumeSet,
 }
 
 impl VolumeFields {
@@ -324,8 +341,16 @@ impl VolumeFields {
         }
         let (mut flushed, mut sizes) = (Vec::new(), Vec::new());
         let (mut aside, mut sync_aside) = (VolumeSet::default(), VolumeSet::default());
+        let (mut detached, mut unfilled) = (VolumeSet::default(), VolumeSet::default());
         for id in (0..count as u16).map(VolumeId) {
-            flushed.push(Seq(r.u64()?));
+            let through = r.u64()?;
+            flushed.push(Seq(through & !volume_flag::ABOVE_FLUSHED));
+            if through & volume_flag::DETACHED != 0 {
+                detached.insert(id);
+            }
+            if through & volume_flag::UNFILLED != 0 {
+                unfilled.insert(id);
+            }
             let (low, high) = (r.u32()?, r.u16()?);
             let sectors = u64::from(low) | u64::from(high) << 32;
             sizes.push((sectors & !volume_flag::ALL) * SECTOR_BYTES);
@@ -336,7 +361,7 @@ impl VolumeFields {
                 sync_aside.insert(id);
             }
         }
-        Some(VolumeFields { flushed, sizes, aside, sync_aside })
+        Some(VolumeFields { flushed, sizes, aside, sync_aside, detached, unfilled })
     }
 }
 
@@ -386,6 +411,14 @@ impl Superblock {
         let is_later = offset.incarnation > sb.unverified_run && has_run(offset.generation);
         let follows = !theirs.generation.is_blank() && of_history(theirs.generation);
         self.needs_verification() && (is_there || follows && !is_later)
+    }
+
+    /// Volumes whose devices no sync has filled, and none that this node knows of is about to: somebody has to order it.
+    pub(crate) fn waits_to_be_filled(&self) -> VolumeSet {
+        match self.identity.role {
+            Role::Secondary => self.unfilled.both(&self.sync_aside),
+            Role::Primary => VolumeSet::default(),
+        }
     }
 
     /// It was the primary of this history and handed it over, and nobody was followed since: should it be promoted again it goes on

@@ -8,7 +8,7 @@ use core::fmt;
 use core::time::Duration;
 
 use crate::formats::codec::{FieldDecoder, FieldEncoder};
-use crate::formats::identity::Role;
+use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId, VolumeSet};
 use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, VOLUME_BYTES_MAX, WALL_MAX};
 use crate::settings::{Settings, StartAlone};
@@ -30,7 +30,7 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 pub enum Version {
     /// Both nodes report what degrading leaves of the order, GroupState says that its sender hands over, Tick says what speaks against the
     /// copy, and ProbeResult whether its range could be read. A node says in its hello what its peer had confirmed, where it went back to,
-    /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin and Void say which volumes are set aside. 6 (SyncBegin says what is left out, as the secondary
+    /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin and Void say which volumes are set aside, and a hello which are detached. 6 (SyncBegin says what is left out, as the secondary
     /// has applied it), 5 (both nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4
     /// (SyncBegin names the run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel
     /// packed), 2 (flush points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one ordered stream per
@@ -502,7 +502,7 @@ impl Tick {
 /// What one node says of itself and one group: payload of `GroupHello` and `GroupState`.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct GroupHello {
-    pub identity: crate::formats::identity::Identity,
+    pub identity: Identity,
     /// Where the sender stands as a primary or last stood as a secondary.
     pub granted_bytes: u64,
     pub dirty_bytes: u64,
@@ -518,7 +518,7 @@ pub struct GroupHello {
     /// As they are on the sender: a promotion there serves by them.
     pub settings: Settings,
     /// What the peer had confirmed to the sender: in this run, or in the last history of which the sender was primary.
-    pub confirmed: crate::formats::identity::Confirmed,
+    pub confirmed: Confirmed,
     /// The image before a sync that the sender went back to, the last time; blank: none. What it undid for it is dirty there.
     pub went_back_to: Position,
     /// The tag of the generation over which the sender keeps its own content, by an operator's order; 0: none.
@@ -531,6 +531,10 @@ pub struct GroupHello {
     pub would_yield: bool,
     /// A primary's: the sizes of the group. A secondary's: what its devices hold.
     pub volume_bytes: Vec<u64>,
+    /// Volumes that are detached at the sender: of these it holds nothing.
+    pub detached: VolumeSet,
+    /// A secondary's: volumes whose devices no sync has filled, and none is about to.
+    pub unfilled: VolumeSet,
 }
 
 /// Feature bits this program knows. None so far.
@@ -555,19 +559,18 @@ impl GroupHello {
         for size in &self.volume_bytes {
             w.u64(*size);
         }
+        [self.detached, self.unfilled].iter().flat_map(VolumeSet::words).for_each(|word| w.u64(word));
         w.0
     }
 
     pub fn decode(bytes: &[u8]) -> Option<GroupHello> {
         let mut r = FieldDecoder(bytes);
-        let identity = crate::formats::identity::Identity::decode(&mut r)
-            .filter(crate::formats::identity::Identity::is_in_reach)?;
+        let identity = Identity::decode(&mut r).filter(Identity::is_in_reach)?;
         // A flag that this version does not have is no hello of this version: what may come later has `features`.
         let (granted_bytes, dirty_bytes, flags) = (r.number()?, r.number()?, r.u8().filter(|flags| flags & !31 == 0)?);
         let (features, required) = (r.u64()?, r.u64()?);
         let settings = decode_settings(&mut r)?;
-        let confirmed =
-            crate::formats::identity::Confirmed { position: r.peers_position()?, image: r.peers_position()? };
+        let confirmed = Confirmed { position: r.peers_position()?, image: r.peers_position()? };
         let (went_back_to, keeps_over, yields_to) = (r.peers_position()?, r.u64()?, r.u64()?);
         let count = usize::from(r.u16()?);
         if count > crate::limits::VOLUMES_MAX {
@@ -577,7 +580,8 @@ impl GroupHello {
         for _ in 0..count {
             volume_bytes.push(r.u64().filter(|size| *size <= VOLUME_BYTES_MAX)?);
         }
-        r.is_empty().then_some(GroupHello {
+        let (detached, unfilled) = (decode_volumes(&mut r)?, decode_volumes(&mut r)?);
+        (r.is_empty() && detached.end().max(unfilled.end()) <= count).then_some(GroupHello {
             identity,
             granted_bytes,
             dirty_bytes,
@@ -594,6 +598,8 @@ impl GroupHello {
             keeps_by_policy: flags & 8 != 0,
             would_yield: flags & 16 != 0,
             volume_bytes,
+            detached,
+            unfilled,
         })
     }
 }
@@ -710,11 +716,7 @@ impl SyncBegin {
         let (from, parent, to) = (r.peers_position()?, r.peers_position()?, Incarnation(r.number()?));
         let (nothing_dirty, dirty_bytes, dirty_units) = (r.u8()? != 0, r.number()?, r.number()?);
         let (left_out_bytes, snapshot, attempt) = (r.number()?, r.number()?, r.number()?);
-        let mut words = VolumeSet::default().words();
-        for word in &mut words {
-            *word = r.u64()?;
-        }
-        let aside = VolumeSet::from_words(words);
+        let aside = decode_volumes(&mut r)?;
         let begin = SyncBegin {
             from,
             parent,
@@ -729,6 +731,15 @@ impl SyncBegin {
         };
         r.is_empty().then_some(begin)
     }
+}
+
+/// A bit for each volume that a group may have.
+fn decode_volumes(r: &mut FieldDecoder<'_>) -> Option<VolumeSet> {
+    let mut words = VolumeSet::default().words();
+    for word in &mut words {
+        *word = r.u64()?;
+    }
+    Some(VolumeSet::from_words(words))
 }
 
 fn encode_settings(settings: &Settings, w: &mut FieldEncoder) {

@@ -17,6 +17,7 @@ use crate::ids::CommandId;
 use crate::injected_fault::{Fault, injected};
 use crate::limits;
 use crate::peer::Peer;
+use crate::peer::detached::fill_all;
 use crate::peer::forks::{
     ForkOrder, ForkStage, ends_order, is_being_recorded, is_resolvable, may_keep, may_yield, needs_generation,
     step_of_policy, unbounded, would_yield,
@@ -231,10 +232,13 @@ fn record(group: &mut Group, cx: &mut Cx, order: &ForkOrder, saved: &str) {
     let Group { common, primary, .. } = group;
     primary.peer.fork = None;
     // Somebody who said this is there: an order over one that is gone has ended.
-    let Some(hello) = primary.peer.greeting.hello() else { return };
-    // What differs of every volume is sent.
-    common.all_rejoin(cx);
-    keep_over(&mut common.sb, &hello.identity);
+    let Some(theirs) = primary.peer.greeting.hello().map(|hello| hello.identity) else { return };
+    if !order.by_policy {
+        // What differs of every volume is sent, as somebody typed.
+        common.all_rejoin(cx);
+        fill_all(&mut primary.peer);
+    }
+    keep_over(&mut common.sb, &theirs);
     let text =
         format!("this node's content is kept; {saved}; {} go to it now", ShownSize(common.volumes.dirty_bytes()));
     common.save_in_both_slots(cx, AfterSuper::ForkKept { id: order.id, text });

@@ -5,7 +5,9 @@ use crate::formats::identity::Role;
 use crate::formats::wire::{FlushPoints, FrameHeader, FrameKind, GroupHello, decode_ranges, flags};
 use crate::group::{Group, handover, reset};
 use crate::peer::Peer;
+use crate::peer::detached::{self, CAME_AT_PEER, NOTHING_IN_ORDER, is_nothing_in_order};
 use crate::secondary::Secondary;
+use crate::shared::coverage::CoveragePoint;
 use crate::shared::wakes::Wake;
 use crate::state::State;
 use crate::{Event, FramePayload};
@@ -74,6 +76,7 @@ impl Group {
             return;
         }
         take_up(&mut self.secondary, &mut self.primary.peer, hello);
+        leave_out(self, cx);
         reset::open_when_met(self, cx);
         self.primary.peer.hears_of_end(&mut self.common, cx);
         self.primary.meet_peer(&mut self.common, cx);
@@ -100,6 +103,7 @@ impl Group {
         }
         let parts = promoted && self.common.role() == Role::Primary && !self.primary.peer.greeting.is_primary();
         take_up(&mut self.secondary, &mut self.primary.peer, hello);
+        leave_out(self, cx);
         reset::open_when_met(self, cx);
         if grants {
             handover::take(self, cx);
@@ -132,4 +136,18 @@ impl Group {
 pub(super) fn take_up(secondary: &mut Secondary, peer: &mut Peer, hello: GroupHello) {
     secondary.primary_report.meets(hello.identity.role);
     peer.greeting.take_up(hello);
+}
+
+/// What the peer has no device for. If nothing is left, nobody is answered as if there were a copy.
+fn leave_out(group: &mut Group, cx: &mut Cx) {
+    let Group { common, primary, .. } = group;
+    if detached::leave_out(&mut primary.peer, common, cx) {
+        primary.fail_held(common, cx);
+        primary.fall_to_logging(common, cx, CAME_AT_PEER);
+    }
+    if primary.peer.outbox.streams() && common.lifecycle.is_running() && is_nothing_in_order(common) {
+        cx.coverage.hit(CoveragePoint::NothingInOrder);
+        primary.fail_held(common, cx);
+        primary.fall_to_logging(common, cx, NOTHING_IN_ORDER);
+    }
 }

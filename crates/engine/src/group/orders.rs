@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 
+use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::FrameKind;
@@ -11,6 +12,7 @@ use crate::group::handover::HandoverOrder;
 use crate::group::{Group, equal, forks, handover, reset};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
+use crate::peer::detached::{NOTHING_IN_ORDER, sync_has_nothing};
 use crate::peer::orders::{FULL_UNDER_WAY, open_choice, under_way};
 use crate::peer::{Peer, verify};
 use crate::primary::aside::{command_aside, command_rejoin};
@@ -76,10 +78,7 @@ impl Group {
                 Some(refusal) => cx.answer(id, CommandResult::Refused(refusal)),
                 None => self.command_sync(cx, id, false),
             },
-            Command::Demote => {
-                self.primary.peer.yields_to = 0;
-                self.primary.peer.demote(&mut self.common, cx, id);
-            }
+            Command::Demote => demote(&mut self.primary.peer, &mut self.common, cx, id),
             Command::Keep { over, discard, by_policy } => {
                 forks::keep(self, cx, id, KeepWish { over, discard, by_policy })
             }
@@ -92,10 +91,7 @@ impl Group {
             Command::Reset { .. } => unreachable!("it is taken in any state"),
             Command::Verify(order) => verify::command(&mut self.primary.peer, &mut self.common, cx, id, order),
             Command::VerifyStop => verify::command_stop(&mut self.primary.peer, &mut self.common, cx, id),
-            Command::ForgetPeaks => {
-                self.primary.peer.outbox.forget_peaks();
-                cx.answer(id, CommandResult::Done("the queue's peaks are counted from now on".into()));
-            }
+            Command::ForgetPeaks => forget_peaks(&mut self.primary.peer, cx, id),
             Command::AssumeEqual => equal::command(&mut self.primary, &mut self.common, cx, id),
         }
     }
@@ -130,6 +126,17 @@ impl Group {
     }
 }
 
+/// It was typed: this node yields to nobody.
+fn demote(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx, id: CommandId) {
+    peer.yields_to = 0;
+    peer.demote(common, cx, id);
+}
+
+fn forget_peaks(peer: &mut Peer, cx: &mut Cx, id: CommandId) {
+    peer.outbox.forget_peaks();
+    cx.answer(id, CommandResult::Done("the queue's peaks are counted from now on".into()));
+}
+
 impl Group {
     pub fn command_sync(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
         if self.common.role() != Role::Primary {
@@ -152,6 +159,9 @@ impl Group {
         }
         if self.primary.peer.greeting.hello().is_some_and(|h| h.failed) {
             return cx.refuse(id, RefusalCode::PeerFailed, PEER_FAILED);
+        }
+        if sync_has_nothing(&self.primary.peer, &self.common, full) {
+            return cx.refuse(id, RefusalCode::LastInOrder, NOTHING_IN_ORDER);
         }
         // What somebody wrote here counts: nothing is fetched over it, whether the peer was asked already or not. A full sync that waits
         // for its turn may be taken back, and then what only the peer knows has to be asked for: it overrules when it begins.

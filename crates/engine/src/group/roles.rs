@@ -4,6 +4,7 @@
 use alloc::format;
 use alloc::string::String;
 
+use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{FrameKind, GroupHello};
@@ -15,6 +16,7 @@ use crate::injected_fault::{Fault, injected};
 use crate::peer::Peer;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::secondary::roles::unfilled;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::{Phase, Promotion};
@@ -63,8 +65,11 @@ impl Group {
         let all_there = self.primary.peer.outbox.stream_brought_all().unwrap_or_else(|| {
             self.common.sb.confirmed.position == position && self.primary.peer.greeting.stands_at(position)
         });
-        let clean =
-            (all_there && dirty_bytes == 0 && self.common.sb.aside.is_empty()) || injected(Fault::HandoverWithoutDrain);
+        // Of what the peer has no disk for, or one that nobody filled, it has nothing, whatever it confirmed.
+        let has_all = |hello: &GroupHello| hello.detached.is_empty() && hello.unfilled.is_empty();
+        let lacks_none = self.primary.peer.greeting.hello().is_none_or(has_all);
+        let is_whole = lacks_none && self.common.sb.aside.is_empty();
+        let clean = (all_there && dirty_bytes == 0 && is_whole) || injected(Fault::HandoverWithoutDrain);
         become_secondary(self, cx, clean, "demoted");
         let text = demoted_words(&self.primary.peer.greeting, self.common.sb.needs_verification(), clean, dirty_bytes);
         save_demotion(self, cx, id, text, !clean);
@@ -109,6 +114,12 @@ impl Group {
         }
         if !force && let Some(why) = self.secondary.promote_needs_force(&self.common, cx, &self.primary.peer.greeting) {
             return cx.answer(id, CommandResult::Refused(why));
+        }
+        if let Some(why) = unfilled(&self.common)
+            && !injected(Fault::UnfilledPromoted)
+        {
+            cx.coverage.hit(CoveragePoint::PromoteRefusedUnfilled);
+            return cx.refuse(id, RefusalCode::VolumeUnfilled, why);
         }
         handover::take_back(self, cx);
         cx.coverage.hit(if force { CoveragePoint::PromotedForced } else { CoveragePoint::PromotedAfterHandover });
@@ -166,7 +177,7 @@ impl Group {
         // Above the peer's too, where that is known: what the operator promotes is the newest there is.
         let peers = self.primary.peer.greeting.hello().map_or(0, |hello| hello.identity.generation.number);
         let takes_back = self.common.sb.takes_demotion_back();
-        let aside = aside_words(&self.common.sb.aside);
+        let aside = aside_words(&self.common);
         if aside.is_some() {
             cx.coverage.hit(CoveragePoint::PromotedWithoutVolume);
             cx.event(self.common.id(), crate::Event::PromotesWithout { volumes: self.common.sb.aside });
@@ -176,6 +187,7 @@ impl Group {
         self.common.numbers.begin_run(wall);
         self.primary.peer.begin_run(cx, wall, self.common.sb.identity.incarnation);
         self.common.volumes.iter_mut().for_each(|volume| volume.begin_run());
+        self.common.volumes.set_aside(&self.common.sb.aside);
         let image = format!("sequence {} of generation {}, {wall}", position.seq.0, position.generation);
         let needs_verification = self.common.sb.needs_verification() && !self.common.sb.served_unverified;
         let missing = if needs_verification {
@@ -248,11 +260,15 @@ fn dirty_what_peer_may_lack(group: &mut Group) {
 }
 
 /// Volumes that are no part of the image that is promoted.
-fn aside_words(aside: &VolumeSet) -> Option<String> {
-    let named = aside.named()?;
-    Some(format!(
-        ", without {named}: it was set aside, and what stands in it here is older than that image, or of several moments"
-    ))
+fn aside_words(common: &GroupCommon) -> Option<String> {
+    let detached = common.volumes.detached();
+    let named = common.sb.aside.without(&detached).named();
+    let stands_here = named.map(|named| {
+        format!(", without {named}: it was set aside, and what stands in it here is older than that image, or of several moments")
+    });
+    let nothing_here = detached.named().map(|named| format!(", without {named}: it is detached, and is not served"));
+    let words = [stands_here, nothing_here].into_iter().flatten().collect::<String>();
+    (!words.is_empty()).then_some(words)
 }
 
 /// What whoever promotes a primary is told. `closed`: why its export is. Who did not hear the answer to a promotion by force is warned again.

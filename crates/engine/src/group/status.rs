@@ -2,6 +2,7 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::common::GroupCommon;
@@ -18,6 +19,7 @@ use crate::peer::verify;
 use crate::primary::Primary;
 use crate::secondary::Secondary;
 use crate::shared::link::ShownLink;
+use crate::shared::volume::Volume;
 use crate::state::State;
 use crate::status::{GroupGlance, GroupStatus, HandoverStage, MeetingStatus, PeerStatus, QueueStatus, VolumeStatus};
 use crate::time::Now;
@@ -101,19 +103,28 @@ impl ShownGroup<'_> {
         }
     }
 
+    fn volumes(&self) -> Vec<VolumeStatus> {
+        let (common, greeting) = (self.common, &self.primary.peer.greeting);
+        let at_peer = greeting.hello().map(|hello| hello.detached).unwrap_or_default();
+        let volumes = common.volumes.iter().zip(common.volumes.device_sizes());
+        let one = |(id, (volume, device_bytes)): (VolumeId, (&Volume, u64))| VolumeStatus {
+            is_aside: common.sb.aside.contains(id),
+            is_detached: volume.is_detached(),
+            is_detached_at_peer: at_peer.contains(id),
+            is_unfilled: common.sb.unfilled.contains(id),
+            size_bytes: volume.size_bytes(),
+            device_bytes,
+            dirty_bytes: volume.copy.dirty.dirty_bytes(),
+        };
+        (0..).map(VolumeId).zip(volumes).map(one).collect()
+    }
+
     pub fn status(&self, link: ShownLink<'_>, now: Now) -> GroupStatus {
         let ShownGroup { common, primary, secondary, .. } = self;
         let identity = self.identity();
         let role = identity.role;
         let is_secondary = role == Role::Secondary;
         let (queued, record) = primary.peer.outbox.queued();
-        let volumes = common.volumes.iter().zip(common.volumes.device_sizes());
-        let volumes = (0..).map(VolumeId).zip(volumes).map(|(id, (volume, device_bytes))| VolumeStatus {
-            is_aside: common.sb.aside.contains(id),
-            size_bytes: volume.size_bytes(),
-            device_bytes,
-            dirty_bytes: volume.copy.dirty.dirty_bytes(),
-        });
         let promotable = secondary.promotable(common);
         let reported = secondary.primary_report.state().filter(|_| is_secondary);
         let (held_up, held_up_limit) = primary.waiters().held_up(common, now.mono);
@@ -136,7 +147,7 @@ impl ShownGroup<'_> {
             doubts: common.sb.doubts,
             verify: verify::status(&primary.peer, common, now.mono),
             verified: primary.peer.verify.last().cloned(),
-            volumes: volumes.collect(),
+            volumes: self.volumes(),
             queue: QueueStatus {
                 bytes: queued.bytes,
                 items: queued.items,
@@ -305,7 +316,7 @@ impl ShownGroup<'_> {
         GroupHello {
             identity,
             granted_bytes: self.secondary.replica.window().granted_bytes(),
-            dirty_bytes: self.common.volumes.dirty_bytes(),
+            dirty_bytes: self.common.volumes.dirty_bytes_told(&self.common.sb.waits_to_be_filled()),
             failed: self.common.has_failed(),
             lacks_image: identity.role == Role::Secondary && self.secondary.promotable(self.common).is_none(),
             grants: identity.handed_over && self.handover.is_at(HandoverStage::Granted),
@@ -319,6 +330,8 @@ impl ShownGroup<'_> {
             keeps_by_policy: self.primary.peer.fork.is_some_and(|order| order.by_policy),
             would_yield: would_yield(&self.primary.peer, self.common),
             volume_bytes: self.common.volumes.announced_sizes(identity.role),
+            detached: self.common.volumes.detached(),
+            unfilled: self.common.sb.waits_to_be_filled(),
         }
     }
 

@@ -117,7 +117,8 @@ mod tests {
     use crate::{ActivityConfig, GroupConfig, NodeConfig, NodeId, Settings, VolumeConfig, limits};
 
     fn node_of(groups: u32) -> Node {
-        let volume = VolumeConfig { size_bytes: 1 << 20, block_bytes: 4096, changed_outside: false };
+        let volume =
+            VolumeConfig { size_bytes: 1 << 20, block_bytes: 4096, changed_outside: false, is_detached: false };
         let group = |number| GroupConfig {
             id: GroupId(number),
             tag: u64::from(number),

@@ -105,6 +105,10 @@ impl PeerAnswers {
         if !common.volumes.has_sectors(&range) || range.length > PART_BYTES_MAX {
             return None;
         }
+        if common.volumes.is_detached(range.volume) {
+            // It was never named to it.
+            return Some(());
+        }
         if common.role() == Role::Secondary && !self.range_asked(header.seq, range) {
             common.protocol_error(cx, "a question for more ranges at once than may be asked for");
         }

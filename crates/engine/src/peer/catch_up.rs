@@ -282,9 +282,7 @@ fn snapshot_ended(
     common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
     peer.catch_up.sent_bytes += payload_bytes;
     peer.reached.reach(cx.now.mono, wall, from.seq);
-    if common.sb.compared() {
-        common.save(cx, None);
-    }
+    common.compared(cx);
     cx.event(common.id(), Event::SnapshotEnded { at: from, sent_bytes: payload_bytes });
 }
 

@@ -167,8 +167,10 @@ pub(crate) fn may_keep(peer: &Peer, common: &GroupCommon, over: u64) -> Result<b
     if !is_resolvable(common, hello) {
         return Err(unbounded());
     }
-    let sizes = hello.volume_bytes.iter().zip(common.volumes.sizes());
-    if hello.volume_bytes.len() != common.volumes.len() || sizes.into_iter().any(|(theirs, ours)| *theirs < ours) {
+    // The size of a disk that is gone says nothing: the one that comes in its place is looked at again.
+    let sizes = hello.volume_bytes.iter().zip(common.volumes.iter());
+    let mut in_use = sizes.filter(|(_, ours)| !ours.is_detached());
+    if hello.volume_bytes.len() != common.volumes.len() || in_use.any(|(theirs, ours)| *theirs < ours.size_bytes()) {
         return refusal(
             RefusalCode::PeerUnfit,
             "the peer's volumes are smaller than this node's, so it cannot follow: enlarge its devices and restart farshore there",

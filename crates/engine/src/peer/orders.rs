@@ -3,7 +3,7 @@
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::Role;
-use crate::ids::{CommandId, Generation};
+use crate::ids::{CommandId, Generation, VolumeSet};
 use crate::peer::Peer;
 use crate::peer::meeting::why_apart;
 use crate::peer::reconcile::closed_words;
@@ -36,9 +36,25 @@ pub(crate) struct WantedSyncs {
     /// An operator's, of what is dirty: without `autosync` nothing else begins it.
     update: bool,
     permits: PermitEvents,
+    /// Volumes that an operator has the peer's devices filled of, until the peer takes a sync up.
+    fills: VolumeSet,
 }
 
 impl WantedSyncs {
+    /// An operator said that of these volumes this node's content counts, whatever stands on the peer's devices.
+    pub fn fill(&mut self, volumes: &VolumeSet) {
+        self.fills = self.fills.with(volumes);
+    }
+
+    pub fn fills(self) -> VolumeSet {
+        self.fills
+    }
+
+    /// The peer has taken up a sync that fills them.
+    pub fn is_filled(&mut self) {
+        self.fills = VolumeSet::default();
+    }
+
     /// A full sync over the peer that is connected is ordered, or is not any more.
     pub fn order_full(&mut self, peer: &Greeting, full: bool) {
         self.full = peer.generation().filter(|_| full);

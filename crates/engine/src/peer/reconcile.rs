@@ -319,7 +319,8 @@ impl Reconciliation {
             }
             before = Some(*range);
         }
-        ranges.extend(more);
+        // What has no device here is not fetched.
+        ranges.extend(more.into_iter().filter(|range| !volumes.is_detached(range.volume)));
         (ranges.len() <= limits::KEPT_MAX).then_some(header.flags & flags::LAST != 0)
     }
 
@@ -483,7 +484,8 @@ impl Reconciliation {
         self.pulling.flushes = common.volumes.len();
         for index in 0..common.volumes.len() {
             let token = common.slots.start(SlotOperation::PullFlush);
-            cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), VolumeId(index as u16)) });
+            let store = common.volumes.flush_store(common.id(), VolumeId(index as u16));
+            cx.out.push_back(Output::Flush { token, store });
         }
         false
     }

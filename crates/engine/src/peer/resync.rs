@@ -10,10 +10,11 @@ use crate::formats::identity::Decision;
 use crate::formats::wire::{FrameHeader, FrameKind, SyncBegin};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
-use crate::peer::Peer;
+use crate::peer::detached::{NOTHING_IN_ORDER, fill_all, is_nothing_in_order};
 use crate::peer::sending::{Sending, SyncAnnouncement};
 use crate::peer::stream::pass::{PassEnding, SyncPass};
 use crate::peer::streaming::{confirmed, step_begun};
+use crate::peer::{Peer, detached};
 use crate::records::bits::AfterBits;
 use crate::shared::cost::cost;
 use crate::shared::coverage::CoveragePoint;
@@ -123,6 +124,8 @@ impl Peer {
 pub(crate) fn waits_for_order(peer: &Peer, common: &GroupCommon) -> Option<&'static str> {
     if common.settings.mode == Mode::Logging {
         Some("mode is logging")
+    } else if is_nothing_in_order(common) {
+        Some(NOTHING_IN_ORDER)
     } else if common.sb.held_in_logging {
         Some(HELD_IN_LOGGING)
     } else if common.sb.changed_outside && !injected(Fault::ChangedSentUnasked) {
@@ -145,7 +148,13 @@ impl Peer {
         if cx.peer.link.is_none() {
             return;
         }
-        let compare = common.volumes.copies().any(PeerCopy::has_unverified);
+        _ = detached::leave_out(self, common, cx);
+        if is_nothing_in_order(common) {
+            // Also where an operator asked for one, which takes in what can be.
+            self.wanted.forget_orders();
+            return self.report_state(common, cx, NOTHING_IN_ORDER);
+        }
+        let compare = common.volumes.copies().any(|copy| copy.has_unverified() && !copy.is_aside());
         let dirty_bytes = common.volumes.dirty_bytes_to_send();
         cx.coverage.hit(match (full, compare) {
             (true, _) => CoveragePoint::FullSyncBegan,
@@ -172,6 +181,9 @@ impl Peer {
         common.sb.peer_took_up();
         // Until now the order stood: what ends before the peer has heard of it is begun again.
         self.wanted.forget_orders();
+        // What stands on a device that comes after this one was not ordered to be overwritten.
+        self.wanted.is_filled();
+        self.greeting.fills(&common.sb.aside);
         let ours = common.sb.identity;
         self.greeting.took_up(&ours, begin, dirty);
     }
@@ -278,9 +290,7 @@ impl Peer {
             copy.clear_unverified();
             copy.forget_held();
         });
-        if common.sb.compared() {
-            common.save(cx, None);
-        }
+        common.compared(cx);
         common.tidy_bits(cx);
         cx.event(common.id(), Event::SyncEnded { sent_bytes });
         self.stall.sync_ended();
@@ -292,7 +302,8 @@ impl Peer {
 }
 
 /// Everything is to be sent, and volumes that are set aside with it; that it is stands on disk before it begins (rule 6).
-pub(crate) fn set_all_dirty(common: &mut GroupCommon, cx: &mut Cx) {
+pub(crate) fn set_all_dirty(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx) {
+    fill_all(peer);
     common.all_rejoin(cx);
     common.volumes.copies_mut().for_each(PeerCopy::send_all);
     _ = common.sb.compared();

@@ -10,7 +10,7 @@
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::Role;
-use crate::ids::{CommandId, VolumeId};
+use crate::ids::{CommandId, VolumeId, VolumeSet};
 use crate::injected_fault::{Fault, injected};
 use crate::primary::Primary;
 use crate::records::record::{AfterSuper, set_aside};
@@ -72,6 +72,11 @@ pub(crate) fn command_rejoin(
     if is_refused(common, cx, id, volume, "sync") {
         return;
     }
+    if let Some(node) = lacks_device(primary, common, volume) {
+        let why =
+            format!("the volume is detached on {node}, which holds nothing of it: first 'farshore group attach' there");
+        return cx.refuse(id, RefusalCode::VolumeDetached, why);
+    }
     if common.settings.mode == Mode::Logging {
         let why = "the mode is 'logging'; first 'set GROUP mode=async' (or sync, nearsync)";
         return cx.refuse(id, RefusalCode::ModeLogging, why);
@@ -86,6 +91,9 @@ pub(crate) fn command_rejoin(
                    nothing was changed; try again when one of them is done";
         return cx.refuse(id, RefusalCode::SyncsBusy, why);
     }
+    let mut one = VolumeSet::default();
+    one.insert(volume);
+    primary.peer.wanted.fill(&one);
     if !set_aside(&mut common.sb, volume, false) {
         let text = "the volume is part of the group's order already; nothing to do";
         return common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Unchanged(text.into()) }));
@@ -111,6 +119,16 @@ pub(crate) fn command_rejoin(
     primary.peer.wanted.order_update();
     primary.peer.stall.ordered(cx.now.mono);
     primary.try_autosync(common, cx);
+}
+
+/// Where the volume has no device, as far as that is known.
+fn lacks_device(primary: &Primary, common: &GroupCommon, volume: VolumeId) -> Option<&'static str> {
+    let at_peer = primary.peer.greeting.hello().is_some_and(|hello| hello.detached.contains(volume));
+    match (common.volumes.is_detached(volume), at_peer) {
+        (true, _) => Some("this node"),
+        (false, true) => Some("the peer"),
+        (false, false) => None,
+    }
 }
 
 /// True: it was, and why is said.

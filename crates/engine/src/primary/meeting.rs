@@ -5,10 +5,11 @@ use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::GroupHello;
-use crate::peer::Peer;
+use crate::peer::detached::CAME_AT_PEER;
 use crate::peer::meeting::{features_missing, why_idle};
 use crate::peer::reconcile::ReconcileOutcome;
 use crate::peer::resync::waits_for_order;
+use crate::peer::{Peer, detached};
 use crate::primary::Primary;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::PEER_FAILED;
@@ -64,6 +65,11 @@ impl Primary {
                 self.peer.report_state(common, cx, &why_idle(self.peer.decision(common)));
             }
             return;
+        }
+        // The hello may have come while this node was in the midst of something else.
+        if detached::leave_out(&mut self.peer, common, cx) {
+            self.fail_held(common, cx);
+            self.fall_to_logging(common, cx, CAME_AT_PEER);
         }
         let Some((row, decision)) = self.peer.decided(common) else { return };
         let Some(hello) = self.peer.greeting.hello() else { return };
@@ -158,9 +164,10 @@ impl Primary {
 /// them.
 fn continue_while_closing(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx) {
     let waits = matches!(common.lifecycle.phase(), Phase::Demoting { .. } | Phase::Stopping { .. });
-    let Some(hello) = primary.peer.greeting.hello().filter(|hello| !hello.failed && hello.dirty_bytes == 0) else {
-        return;
-    };
+    // What it has no disk for, or one that nobody filled, it would confirm without having it.
+    let lacks_none = |hello: &GroupHello| hello.detached.is_empty() && hello.unfilled.is_empty();
+    let is_whole = |hello: &&GroupHello| !hello.failed && hello.dirty_bytes == 0 && lacks_none(hello);
+    let Some(hello) = primary.peer.greeting.hello().filter(is_whole) else { return };
     let granted = hello.granted_bytes;
     let Some(Decision::Continue(received)) = primary.peer.decision(common) else { return };
     if waits && primary.peer.outbox.streams() && !common.sb.needs_verification() {

@@ -112,7 +112,7 @@ impl Primary {
             self.peer.wanted.begin_with_permit();
             self.peer.reconcile.ask_nothing(common, cx);
             self.peer.report_state(common, cx, "a full sync begins once it is on record that all of it is to be sent");
-            set_all_dirty(common, cx);
+            set_all_dirty(&mut self.peer, common, cx);
         } else if self.reconcile(common, cx) {
             self.peer.begin_sync(common, cx, false);
         }

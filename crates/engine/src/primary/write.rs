@@ -77,7 +77,8 @@ impl Primary {
         id: RequestId,
         request: Request,
     ) {
-        let broken = common.has_failed() || common.volumes.of(volume).flushes.has_failed();
+        let of_volume = common.volumes.of(volume);
+        let broken = of_volume.flushes.has_failed() || of_volume.is_detached() || common.has_failed();
         if !common.serves() || broken {
             return cx.reply(id, Err(IoError::Io));
         }

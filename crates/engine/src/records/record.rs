@@ -2,7 +2,9 @@
 
 mod superblock_changes;
 
-pub(crate) use superblock_changes::{all_rejoin, keep_over, set_aside, set_aside_by_primary};
+pub(crate) use superblock_changes::{
+    all_rejoin, is_detached, is_unfilled, keep_over, set_aside, set_aside_by_primary, without_devices,
+};
 
 use alloc::string::String;
 use alloc::vec::Vec;

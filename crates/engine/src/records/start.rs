@@ -17,7 +17,7 @@ use crate::limits::REGION_BYTES;
 use crate::records::activity;
 use crate::records::activity::{ActivityCell, ActivityLog};
 use crate::records::bits::{AfterBits, BitmapWriter, StoredBits, regions_of};
-use crate::records::record::{AfterSuper, SuperWriter};
+use crate::records::record::{AfterSuper, SuperWriter, is_detached, is_unfilled, without_devices};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::{Lifecycle, OtherFiles, StartStage};
 use crate::shared::operation_slots::{OperationSlots, SlotOperation};
@@ -351,6 +351,7 @@ impl GroupStart<'_> {
             self.volumes.copies_mut().for_each(PeerCopy::set_all_unverified);
         }
         self.sb.current.compare = self.volumes.copies().any(PeerCopy::has_unverified);
+        self.take_up_detached(cx)?;
         if self.sb.current.identity.role == Role::Primary {
             self.volumes.set_aside(&self.sb.current.aside);
         } else if injected(Fault::AsideForgotten) {
@@ -366,6 +367,30 @@ impl GroupStart<'_> {
             return Ok(());
         }
         self.bits().save(cx, AfterBits::Started);
+        Ok(())
+    }
+
+    /// Of a volume without a device nothing is here; nor of one that has a device again: all of it is to come from the peer.
+    fn take_up_detached(&mut self, cx: &mut Cx) -> Result<(), CannotStart> {
+        let detached = self.volumes.detached();
+        let attached = self.sb.current.detached.without(&detached);
+        if self.sb.current.identity.role == Role::Primary
+            && let Some(named) = attached.named()
+        {
+            let why =
+                format!("{named} was detached here, and what counts of it stands at the peer: {ATTACH_AS_SECONDARY}");
+            return Err(CannotStart::new(Broken::Device, why));
+        }
+        for id in detached.iter() {
+            cx.coverage.hit(CoveragePoint::VolumeDetached);
+            is_detached(self.sb, id);
+            self.volumes.copy_of(id).send_all();
+        }
+        for id in attached.iter().filter(|_| !injected(Fault::AttachTakenForWhole)) {
+            cx.coverage.hit(CoveragePoint::VolumeAttached);
+            is_unfilled(self.sb, id);
+            self.volumes.copy_of(id).send_all();
+        }
         Ok(())
     }
 
@@ -585,7 +610,8 @@ impl GroupStart<'_> {
         self.lifecycle.enter_stage(StartStage::Flush { left: self.volumes.len() });
         for index in 0..self.volumes.len() {
             let token = self.slots.start(SlotOperation::StartRead);
-            cx.out.push_back(Output::Flush { token, store: Store::Volume(self.config.id, VolumeId(index as u16)) });
+            let store = self.volumes.flush_store(self.config.id, VolumeId(index as u16));
+            cx.out.push_back(Output::Flush { token, store });
         }
     }
 
@@ -605,6 +631,7 @@ impl GroupStart<'_> {
         self.sb.current.identity.incarnation.0 += u64::from(!injected(Fault::NumberReused));
         self.sb.current.clean = false;
         self.sb.current.sizes = self.volumes.sizes();
+        without_devices(self.sb, self.volumes.detached());
         self.sb.begin_flush_points(self.volumes.len());
         self.sb.save(self.undo, self.slots, cx, Some(AfterSuper::Ready));
     }
@@ -617,6 +644,9 @@ fn log_lived(tag: u64, bytes: &[u8]) -> bool {
         found.is_ok_and(|found| found.incarnation > Incarnation(1) || !found.extents.is_empty())
     })
 }
+
+/// How a volume that was detached on a primary has a device again.
+pub(crate) const ATTACH_AS_SECONDARY: &str = "'farshore demote GROUP' here, 'farshore promote GROUP --force' on the peer, and then 'farshore group attach GROUP VOLUME' here";
 
 pub(crate) const PEERS_DIRECTORY: &str = "the superblock was written by the other node: this is a copy of its state directory; give each \
      node its own back, or remove the group's state directory here and sync in full from the other node";

@@ -16,7 +16,7 @@ use crate::formats::delta::{DeltaHead, HEAD_BYTES, mark};
 use crate::formats::identity::Role;
 use crate::formats::undo::{BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, UndoEntry, UndoIndex, checksum};
 use crate::formats::wire::{FrameHeader, FrameKind, VolumeRange, flags};
-use crate::ids::{Generation, Seq, VolumeId};
+use crate::ids::{Generation, Seq, VolumeId, VolumeSet};
 use crate::injected_fault::{Fault, injected};
 use crate::limits::{PART_BYTES_MAX, REGION_BYTES};
 use crate::records::bits::AfterBits;
@@ -67,6 +67,8 @@ pub(crate) struct DeltaSave {
     named: u64,
     /// Whose content was chosen.
     chosen: Generation,
+    /// What it has no device for, and so will not overwrite.
+    left_out: VolumeSet,
     /// A fault on purpose: what was dirty here before the other side's bits were joined.
     own: Vec<Bitmap>,
     /// The next region is looked for from here on.
@@ -96,7 +98,9 @@ impl DeltaSave {
             && let Some(volume) = common.volumes.get(self.cursor.0)
         {
             let dirty = self.own.get(self.cursor.0).unwrap_or(&volume.copy.dirty);
-            let Some(first) = dirty.next_set(self.cursor.1) else {
+            let next = dirty.next_set(self.cursor.1);
+            let is_left_out = volume.is_detached() || self.left_out.contains(VolumeId(self.cursor.0 as u16));
+            let Some(first) = next.filter(|_| !is_left_out) else {
                 self.cursor = (self.cursor.0 + 1, 0);
                 continue;
             };
@@ -181,7 +185,7 @@ impl Secondary {
             let own = injected(Fault::DeltaOfOneSide);
             let own = if own { common.volumes.copies().map(|copy| copy.dirty.clone()).collect() } else { Vec::new() };
             (delta.stage, delta.question, delta.chosen, delta.own) = (DeltaStage::Named, header.seq, chosen, own);
-            delta.named = 0;
+            (delta.named, delta.left_out) = (0, hello.detached);
         }
         if !matches!(delta.stage, DeltaStage::Named) {
             return Some(());

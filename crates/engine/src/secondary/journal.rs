@@ -104,6 +104,7 @@ impl ReplicaJournal {
         if injected(Fault::KeptLostAtStart) {
             _ = self.kept.give_up(last);
         }
+        self.give_up_detached(common, last);
         self.noted = self.kept.floor();
         // What a primary that lost its power may have from here is what it sent, and all of it. Behind a damaged batch a newer write
         // to the same position may be lost, and on a volume that somebody else wrote stands something else: then it learns that nobody
@@ -114,6 +115,20 @@ impl ReplicaJournal {
         } else if common.sb.identity.generation.is_blank() && !injected(Fault::ForeignGiven) {
             self.give_up_kept(common, last, last);
         }
+    }
+
+    /// Of volumes without a device, or with another one, nothing that was kept is there any more: a primary that lost its power learns that
+    /// nobody knows. From a device that has come nothing older is read in a later run either.
+    fn give_up_detached(&mut self, common: &mut GroupCommon, last: Seq) {
+        let lost = common.sb.detached;
+        if !self.kept.ranges().any(|range| lost.contains(range.volume)) {
+            return;
+        }
+        self.kept.forget_volumes(&lost);
+        if !lost.without(&common.volumes.detached()).is_empty() {
+            _ = self.kept.give_up(last);
+        }
+        common.sb.give_up(last);
     }
 
     /// The primary reports that it flushed its own writes up to here.

@@ -23,7 +23,7 @@ use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::secondary::journal::ReplicaJournal;
 use crate::secondary::progress::CopyProgress;
-use crate::secondary::record_pipeline::{JournalRecord, RecordPipeline};
+use crate::secondary::record_pipeline::{JournalRecord, RecordContent, RecordPipeline};
 use crate::secondary::replay::ReplayEnd;
 use crate::secondary::replica::flush::FlushCycle;
 use crate::secondary::rollback::{name, reserve_for_sync};
@@ -338,7 +338,12 @@ impl OrderedReplica {
     /// rest is applied as it was going to be.
     pub fn replay(&mut self, common: &mut GroupCommon, records: Vec<JournalRecord>, applied: Seq) {
         self.journal.remember(&records);
-        let records: Vec<JournalRecord> = records.into_iter().filter(|record| record.seq > applied).collect();
+        let mut records: Vec<JournalRecord> = records.into_iter().filter(|record| record.seq > applied).collect();
+        for record in records.iter_mut().filter(|record| record.overwrites()) {
+            if common.volumes.is_detached(record.volume) {
+                record.content = RecordContent::Void;
+            }
+        }
         self.progress.read_back(records.last().map(|record| (record.seq, record.wall)));
         self.way.landed(records);
         common.wake(Wake::Apply);

@@ -49,8 +49,10 @@ impl Secondary {
             );
             return refusal(RefusalCode::Unverified, why);
         }
-        if let Some(why) = &lacking {
-            return Some(Refusal::new(RefusalCode::VolumeAside, why.clone()));
+        if let Some(why) = lacking {
+            let is_unfilled = common.sb.unfilled.named().is_some();
+            let code = if is_unfilled { RefusalCode::VolumeUnfilled } else { RefusalCode::VolumeAside };
+            return Some(Refusal::new(code, why));
         }
         let equal = hello.identity.position == position || injected(Fault::HandoverWithoutDrain);
         if hello.identity.handed_over && equal {
@@ -105,9 +107,28 @@ fn peer_says_nothing(cx: &Cx, peer: &Greeting, at: u64) -> (RefusalCode, String)
 
 /// The copy, at this number, is one without a volume that its primary set aside: what a promotion would give.
 fn lacks_volume(common: &GroupCommon, at: u64) -> Option<String> {
-    let named = common.sb.aside.named()?;
+    if let Some(why) = unfilled(common) {
+        return Some(why);
+    }
+    let (named, detached) = (common.sb.aside.named()?, common.volumes.detached());
+    if common.sb.aside.without(&detached).is_empty() {
+        return Some(format!(
+            "the copy here is consistent without {named}, which is detached: --force promotes this node at sequence {at}, and serves nothing of \
+             that"
+        ));
+    }
     Some(format!(
-        "the copy here is consistent without {named}, which was set aside or came to the group, and is not part of the copy before a sync \
-         has ended: --force promotes this node at sequence {at} with what stands in it here, which is older or of several moments"
+        "the copy here is consistent without {named}, which was set aside, and is not part of the copy before a sync has ended: --force promotes this node at sequence {at} with what stands in it here, which is older or of several moments"
+    ))
+}
+
+/// A volume has a disk that nobody filled: whatever stands there passed for the volume if it were promoted, and the one good copy, at the
+/// other node, would be overwritten by it.
+pub(crate) fn unfilled(common: &GroupCommon) -> Option<String> {
+    let named = common.sb.unfilled.named()?;
+    Some(format!(
+        "{named} has a disk here that no sync has filled, so nothing in it is of the group, and this node is not promoted with it, --force or \
+         not: 'farshore sync GROUP --volume NAME' on the primary fills it; to do without it, 'farshore group detach GROUP NAME' here, and \
+         then promote with --force"
     ))
 }

@@ -148,7 +148,7 @@ impl Rollback {
 
     fn pump_write_back(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         let Some(back) = self.writing_back(common) else { return false };
-        while let Some(saved) = back.next(&common.undo) {
+        while let Some(saved) = back.next(&common.undo, &common.volumes) {
             write_back_one(&mut common.slots, cx, saved);
         }
         if back.in_flight > 0 || !back.again.is_empty() && back.damaged.is_none() {
@@ -231,7 +231,8 @@ impl Rollback {
         self.enter(RollbackStage::Flush { left });
         for index in 0..left {
             let token = common.slots.start(SlotOperation::RestoreFlush);
-            cx.out.push_back(Output::Flush { token, store: Store::Volume(common.id(), VolumeId(index as u16)) });
+            let store = common.volumes.flush_store(common.id(), VolumeId(index as u16));
+            cx.out.push_back(Output::Flush { token, store });
         }
     }
 
@@ -269,7 +270,17 @@ impl Rollback {
 }
 
 impl WriteBack {
-    fn next(&mut self, store: &UndoStore) -> Option<SavedRange> {
+    fn next(&mut self, store: &UndoStore, volumes: &Volumes) -> Option<SavedRange> {
+        loop {
+            let saved = self.next_of_any(store)?;
+            if !volumes.is_detached(saved.volume) {
+                return Some(saved);
+            }
+            self.in_flight -= 1;
+        }
+    }
+
+    fn next_of_any(&mut self, store: &UndoStore) -> Option<SavedRange> {
         if injected(Fault::RollbackHalf) && self.cursor.is_some() {
             return None;
         }

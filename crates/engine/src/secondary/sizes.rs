@@ -27,7 +27,9 @@ impl PrimarySizes {
     /// had too.
     pub fn follow(&self, common: &mut GroupCommon, cx: &mut Cx, is_whole: bool) {
         let before = common.volumes.sizes();
-        for (volume, reported) in common.volumes.iter_mut().zip(&self.bytes) {
+        // One without a device takes a size over once it has one that is large enough.
+        let with_device = common.volumes.iter_mut().zip(&self.bytes).filter(|(volume, _)| !volume.is_detached());
+        for (volume, reported) in with_device {
             let size = if is_whole { *reported } else { volume.size_bytes().max(*reported) };
             if size != volume.size_bytes() {
                 volume.resize(size);
@@ -45,6 +47,7 @@ impl PrimarySizes {
     /// A volume has more as long as the sync lasts, for the image before it, than its primary has.
     pub fn shrinks_when_whole(&self, common: &GroupCommon) -> bool {
         let reported = self.bytes.iter();
-        common.volumes.iter().zip(reported).any(|(volume, reported)| volume.size_bytes() > *reported)
+        let mut all = common.volumes.iter().zip(reported);
+        all.any(|(volume, reported)| !volume.is_detached() && volume.size_bytes() > *reported)
     }
 }

@@ -140,6 +140,12 @@ coverage_points! {
     CopySetAside,
     Rejoined,
     PromotedWithoutVolume,
+    VolumeDetached,
+    VolumeAttached,
+    PeerDetached,
+    PeerUnfilled,
+    PromoteRefusedUnfilled,
+    NothingInOrder,
 }
 
 /// How often each branch was taken.

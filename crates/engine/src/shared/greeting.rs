@@ -7,7 +7,7 @@ use core::cmp::Ordering;
 use crate::Settings;
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::formats::wire::{FrameHeader, FrameKind, GroupHello};
-use crate::ids::{Generation, Incarnation, NodeId, Position, Seq};
+use crate::ids::{Generation, Incarnation, NodeId, Position, Seq, VolumeSet};
 
 /// Why a peer that is connected is of no use.
 pub(crate) const PEER_FAILED: &str = "the peer reports that its half of the group has failed; see 'status' there";
@@ -240,6 +240,13 @@ impl Greeting {
         self.lacks_image = false;
         if let Some(hello) = &mut self.hello {
             (hello.identity.generation, hello.identity.inconsistent) = (generation, false);
+        }
+    }
+
+    /// The peer takes up a sync that fills all of its devices but those of these volumes.
+    pub fn fills(&mut self, aside: &VolumeSet) {
+        if let Some(hello) = &mut self.hello {
+            hello.unfilled = hello.unfilled.both(aside);
         }
     }
 

@@ -115,8 +115,11 @@ impl PeerCopy {
         self.unverified.is_some()
     }
 
+    /// A sync has compared what needed it; but for a volume that it left out.
     pub fn clear_unverified(&mut self) {
-        self.unverified = None;
+        if !self.is_aside {
+            self.unverified = None;
+        }
     }
 
     pub fn needs_verification(&self, region: u64) -> bool {
@@ -127,6 +130,29 @@ impl PeerCopy {
     pub fn send_all(&mut self) {
         self.dirty.set_all();
         (self.unverified, self.held, self.cut_short) = (None, None, None);
+    }
+
+    /// The peer has nothing of it any more, whatever the stream brought.
+    pub fn lost_at_peer(&mut self) {
+        if self.dirty.dirty_bytes() < self.dirty.size_bytes() || self.unverified.is_some() {
+            self.send_all();
+        }
+        (self.held, self.cut_short) = (None, None);
+        if !self.covered.is_clean() {
+            self.covered = self.blank();
+        }
+    }
+
+    /// Another device is there, of which nothing is known: all of it is compared, whatever the stream brought.
+    pub fn replaced_at_peer(&mut self) {
+        if self.dirty.dirty_bytes() < self.dirty.size_bytes() || self.unverified.is_none() {
+            self.dirty.set_all();
+            self.set_all_unverified();
+        }
+        (self.held, self.cut_short) = (None, None);
+        if !self.covered.is_clean() {
+            self.covered = self.blank();
+        }
     }
 
     /// This copy is equal to its primary's.

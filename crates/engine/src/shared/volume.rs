@@ -88,6 +88,11 @@ impl Volume {
         self.config.changed_outside
     }
 
+    /// It has no device here: nothing is asked of it.
+    pub fn is_detached(&self) -> bool {
+        self.config.is_detached
+    }
+
     // ---- writes whose regions are stored first -----------------------------------------------------------------------
 
     /// False: it was announced before.
@@ -244,7 +249,7 @@ mod tests {
     use crate::limits::REGION_BYTES as R;
 
     fn volume() -> Volume {
-        Volume::new(VolumeConfig { size_bytes: 64 * R, block_bytes: 4096, changed_outside: false })
+        Volume::new(VolumeConfig { size_bytes: 64 * R, block_bytes: 4096, changed_outside: false, is_detached: false })
     }
 
     // proves: rule 3
@@ -300,7 +305,7 @@ mod tests {
     }
 
     fn volume_of_eight() -> Volume {
-        Volume::new(VolumeConfig { size_bytes: 8 * R, block_bytes: 4096, changed_outside: false })
+        Volume::new(VolumeConfig { size_bytes: 8 * R, block_bytes: 4096, changed_outside: false, is_detached: false })
     }
 
     // proves: rule 7
@@ -324,7 +329,12 @@ mod tests {
     /// A trim of GiBs that was under way had each of its regions looked at, for every input of the group.
     #[test]
     fn the_walk_passes_over_a_long_range_at_once() {
-        let mut v = Volume::new(VolumeConfig { size_bytes: 1 << 40, block_bytes: 4096, changed_outside: false });
+        let mut v = Volume::new(VolumeConfig {
+            size_bytes: 1 << 40,
+            block_bytes: 4096,
+            changed_outside: false,
+            is_detached: false,
+        });
         v.copy.set_differs(0, 1 << 40);
         v.copy.freeze();
         v.occupy(1, 3 * R, 600 << 30, Seq(1), true);
@@ -339,7 +349,12 @@ mod tests {
     /// A sync that began beside such writes sent what no flush here covered.
     #[test]
     fn a_write_without_a_number_is_not_complete_before_it_is_done() {
-        let mut v = Volume::new(VolumeConfig { size_bytes: 1 << 20, block_bytes: 4096, changed_outside: false });
+        let mut v = Volume::new(VolumeConfig {
+            size_bytes: 1 << 20,
+            block_bytes: 4096,
+            changed_outside: false,
+            is_detached: false,
+        });
         v.copy.set_aside(true);
         for (slot, at) in [(1, 0), (2, R)] {
             v.occupy(slot, at, R, Seq(u64::MAX), true);

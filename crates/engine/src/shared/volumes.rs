@@ -9,15 +9,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 
-use crate::VolumeConfig;
 use crate::formats::bitmap::region_span;
 use crate::formats::identity::Role;
 use crate::formats::wire::{GroupHello, VolumeRange};
-use crate::ids::{VolumeId, VolumeSet};
+use crate::ids::{GroupId, VolumeId, VolumeSet};
 use crate::limits::{REGION_BYTES, SECTOR_BYTES};
 use crate::shared::peer_copy::PeerCopy;
 use crate::shared::size::ExactSize;
 use crate::shared::volume::Volume;
+use crate::{Store, VolumeConfig};
 
 /// What a sync sends, by which the peer reserves room for what it overwrites.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +105,32 @@ impl Volumes {
         }
     }
 
+    /// Volumes without a device here.
+    pub fn detached(&self) -> VolumeSet {
+        let mut detached = VolumeSet::default();
+        let ids = (0..).map(VolumeId).zip(self.iter());
+        ids.filter(|(_, volume)| volume.is_detached()).for_each(|(id, _)| _ = detached.insert(id));
+        detached
+    }
+
+    /// The same, of one that may not be of this group.
+    pub fn is_detached(&self, id: VolumeId) -> bool {
+        self.get(usize::from(id.0)).is_some_and(Volume::is_detached)
+    }
+
+    /// What is to be flushed for this volume. Nothing is written to one that is detached: an operation has its answer by a flush of the
+    /// group's own file.
+    pub fn flush_store(&self, group: GroupId, id: VolumeId) -> Store {
+        if self.is_detached(id) { Store::Superblock(group) } else { Store::Volume(group, id) }
+    }
+
+    /// What the peer is told of: of volumes that are detached, or wait to be filled, it knows that nothing is here.
+    pub fn dirty_bytes_told(&self, unfilled: &VolumeSet) -> u64 {
+        let told = (0..).map(VolumeId).zip(self.iter());
+        let told = told.filter(|(id, volume)| !volume.is_detached() && !unfilled.contains(*id));
+        told.map(|(_, volume)| volume.copy.dirty.dirty_bytes()).sum()
+    }
+
     /// The range is there: it begins and ends in a volume of this group.
     pub fn contain(&self, id: VolumeId, offset: u64, length: u64) -> bool {
         let end = offset.checked_add(length);
@@ -176,8 +202,14 @@ impl Volumes {
             ));
         }
         let ours = self.announced_sizes(role);
+        // Of the secondary's: its own device takes over what the primary says, whatever that has a disk for.
+        let without = if role == Role::Primary { hello.detached } else { self.detached() };
         for (index, (theirs, ours)) in hello.volume_bytes.iter().copied().zip(ours).enumerate() {
             let (primary, secondary) = if role == Role::Primary { (ours, theirs) } else { (theirs, ours) };
+            if without.contains(VolumeId(index as u16)) {
+                // The size of a disk that is gone. The one that comes in its place is looked at again.
+                continue;
+            }
             if secondary < primary && hello.identity.role != role {
                 return Some(format!(
                     "volume {} of the group (in the order of names) is smaller on the secondary than on the primary: {} and {}; \

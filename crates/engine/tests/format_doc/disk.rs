@@ -214,14 +214,19 @@ fn superblock_table() -> String {
             format!("as a secondary last heard; kept by a promotion until its copy is in step: {}", primary_modes()),
         ),
         number("volumes", 2, 2, format!("number, at most {VOLUMES_MAX}")),
-        number("first volume's flushed", 8, 0x5f5f, "writes up to here are flushed on it"),
+        number(
+            "first volume's flushed",
+            8,
+            0x5f5f | 1 << 62,
+            "writes up to here are flushed on it. Bit 63: the volume is detached; bit 62: its device is not filled yet",
+        ),
         number(
             "first volume's sectors",
             6,
             0x6b6b | 1 << 47,
             "its size in the group, in 512 bytes; 0: the device's. Bit 47: the volume is set aside; bit 46: the sync to this secondary leaves it aside",
         ),
-        number("second volume's flushed", 8, 0x6060, "and so on"),
+        number("second volume's flushed", 8, 0x6060 | 1 << 63, "and so on"),
         number("second volume's sectors", 6, 0x6c6c | 1 << 46, ""),
         zero(3563, ""),
     ]);

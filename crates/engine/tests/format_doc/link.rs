@@ -265,6 +265,10 @@ fn group_hello_table() -> String {
         ),
         number("volumes", 2, 1, format!("at most {VOLUMES_MAX}")),
         number("first volume's size", 8, 0xb3, "and so on: in the group (P), or of the device (S)"),
+        number("detached", 8, 1, "a bit for each of the first 64 volumes: the sender has no device for it"),
+        zero(24, "the same of the other volumes"),
+        number("unfilled", 8, 1, "a bit for each of the first 64 volumes: no sync has filled its device at the sender (S), and none is about to"),
+        zero(24, "the same of the other volumes"),
     ]);
     table("GroupHello", &samples::hello().encode(), fields)
 }

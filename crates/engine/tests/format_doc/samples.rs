@@ -78,6 +78,8 @@ pub fn superblock() -> Superblock {
         sizes: vec![0x6b6b * SECTOR_BYTES, 0x6c6c * SECTOR_BYTES],
         aside: some_volume(0),
         sync_aside: some_volume(1),
+        detached: some_volume(1),
+        unfilled: some_volume(0),
         flushed: vec![Seq(0x5f5f), Seq(0x6060)],
     }
 }
@@ -201,6 +203,8 @@ pub fn hello() -> GroupHello {
         keeps_by_policy: true,
         would_yield: false,
         volume_bytes: vec![0xb3],
+        detached: some_volume(0),
+        unfilled: some_volume(0),
     }
 }
 

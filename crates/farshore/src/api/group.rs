@@ -50,7 +50,7 @@ pub struct GroupView {
     /// on a primary: the number of its newest write in this run; `null` on a secondary, while it starts, and from an older daemon
     #[serde(default)]
     pub last_sequence: Option<u64>,
-    /// another word after each promotion of this node: requests that were kept for a volume are asked again in the same term only
+    /// another word after each promotion of this node
     #[serde(default)]
     pub term: String,
     /// wanted: `sync`, `nearsync`, `async`, `logging`. On a secondary the mode that its primary last reported; `unknown` before
@@ -199,6 +199,16 @@ pub struct VolumeView {
     /// true: the group's order is without it ([bulk load](operate/bulk-load.md)); on a secondary: a promotion would lack it
     #[serde(default)]
     pub set_aside: bool,
+    /// true: it has no disk on this node, and the group goes on without it ([dead disk](operate/dead-disk.md))
+    #[serde(default)]
+    pub detached: bool,
+    /// true: it has a disk here that no sync has filled, and this node is not promoted with it
+    #[serde(default)]
+    pub unfilled: bool,
+    /// another word after each promotion of this node, and where another volume came under this name: requests that were kept are asked
+    /// again in the same term only
+    #[serde(default)]
+    pub term: String,
     /// past the page cache (O_DIRECT)
     pub direct: bool,
     /// attached now

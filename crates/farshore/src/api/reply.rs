@@ -223,6 +223,8 @@ impl Reply {
                 | ApiRequest::Yield { .. }
                 | ApiRequest::Promote { .. }
                 | ApiRequest::Reset { .. }
+                | ApiRequest::DetachVolume { .. }
+                | ApiRequest::AttachVolume { .. }
                 | ApiRequest::Switchover(_)
                 | ApiRequest::TakeOver { .. }
                 | ApiRequest::Verify { .. }

@@ -91,6 +91,19 @@ pub enum ApiRequest {
     Reset {
         group: String,
     },
+    /// The group goes on without a volume of this node whose disk is dead. Refused while clients are attached to that volume, unless they
+    /// may be cut off.
+    DetachVolume {
+        group: String,
+        volume: String,
+        #[serde(default, skip_serializing_if = "is_false")]
+        close_clients: bool,
+    },
+    /// The volume has a disk again, which holds nothing of it.
+    AttachVolume {
+        group: String,
+        volume: String,
+    },
     /// The primary hands over: to the node that is named, or to the one that the configuration has as the primary. Refused while clients
     /// are attached, unless they may be cut off; they are held for so many milliseconds at most.
     Switchover(SwitchoverOrder),
@@ -238,6 +251,8 @@ impl ApiRequest {
             | ApiRequest::Yield { .. }
             | ApiRequest::Promote { .. }
             | ApiRequest::Reset { .. }
+            | ApiRequest::DetachVolume { .. }
+            | ApiRequest::AttachVolume { .. }
             | ApiRequest::TakeOver { .. }
             | ApiRequest::Verify { .. }
             | ApiRequest::VerifyStop { .. }
@@ -306,6 +321,24 @@ mod tests {
             (ApiRequest::VerifyStop { group: group() }, r#"{"request":"verify-stop","group":"db"}"#),
             (ApiRequest::ResetPeaks { group: group() }, r#"{"request":"reset-peaks","group":"db"}"#),
             (ApiRequest::AssumeEqual { group: group() }, r#"{"request":"assume-equal","group":"db"}"#),
+        ] {
+            assert_eq!(line(&request), text);
+            assert_eq!(serde_json::from_str::<ApiRequest>(text).expect(text), request);
+        }
+    }
+
+    #[test]
+    fn a_dead_disk_has_its_documented_form() {
+        let (group, volume) = (|| "db".to_owned(), || "data".to_owned());
+        for (request, text) in [
+            (
+                ApiRequest::DetachVolume { group: group(), volume: volume(), close_clients: false },
+                r#"{"request":"detach-volume","group":"db","volume":"data"}"#,
+            ),
+            (
+                ApiRequest::AttachVolume { group: group(), volume: volume() },
+                r#"{"request":"attach-volume","group":"db","volume":"data"}"#,
+            ),
         ] {
             assert_eq!(line(&request), text);
             assert_eq!(serde_json::from_str::<ApiRequest>(text).expect(text), request);

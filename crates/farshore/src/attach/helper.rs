@@ -167,7 +167,7 @@ impl Helper {
         let log = Rc::new(log);
         let first_size = export.size_bytes;
         let events = log.clone();
-        let check = same_term(plan.control.clone(), plan.group.clone(), seen.term);
+        let check = same_term(plan.control.clone(), (plan.group.clone(), plan.volume.clone()), seen.term);
         let proxy =
             NbdProxy::new(plan.nbd.clone(), plan.export(), plan.wait, check, move |event| events.clone().note(event));
         tokio::task::spawn_local(log.resize(first_size));
@@ -418,8 +418,8 @@ async fn reach_primary(plan: &AttachPlan) -> anyhow::Result<(NbdClient, SeenGrou
         anyhow!("the daemon takes connections at {}, and says nothing for {patience}: look at its log", plan.nbd)
     };
     let client = client.map_err(silent)??;
-    let (control, group) = (plan.control.clone(), plan.group.clone());
-    let seen = timeout(DAEMON_PATIENCE, beside(move || look(&control, &group))).await.unwrap_or(Ok(None));
+    let (control, group, volume) = (plan.control.clone(), plan.group.clone(), plan.volume.clone());
+    let seen = timeout(DAEMON_PATIENCE, beside(move || look(&control, &group, &volume))).await.unwrap_or(Ok(None));
     let seen = seen.context("the daemon cannot be asked how the group is")?.filter(|seen| seen.is_primary);
     let seen = seen.with_context(|| format!("the daemon does not say that it is primary of {}", plan.group))?;
     if seen.term.is_empty() {

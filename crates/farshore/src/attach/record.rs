@@ -107,7 +107,7 @@ pub struct AttachedDevice {
     pub kind: DeviceKind,
     /// control socket of the daemon whose volume it is
     pub control: PathBuf,
-    /// the node's `term` as primary when the device was attached
+    /// the volume's `term` when the device was attached
     pub term: String,
     /// the kernel's name, such as `/dev/nbd0` or `/dev/ublkb0`
     pub device: PathBuf,

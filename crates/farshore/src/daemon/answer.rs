@@ -1,6 +1,7 @@
 //! The desk behind the control socket: each request to the data thread, each answer back in the socket's words.
 
 mod apply;
+mod dead_disk;
 mod forks;
 mod policy;
 mod roles;
@@ -50,6 +51,7 @@ use crate::events::unix_ms;
 use crate::metrics::PageFacts;
 use crate::metrics::server::MetricsEndpoint;
 use apply::ConfigDesk;
+use dead_disk::{DiskDesk, LateGroups, volume_of};
 use policy::{PolicyTries, SeenGroups};
 use roles::RunHooks;
 use switchover::AnnouncedSwitchover;
@@ -102,6 +104,7 @@ pub(super) struct Desk {
     refused: RefusedGroups,
     /// Opens groups that come, and seals those that leave.
     reopener: Arc<GroupReopener>,
+    late: LateGroups,
 }
 
 /// Asks a peer's daemon, by its node's name, what only looks there, or tells it of a switchover. The answer, or why there is none.
@@ -162,6 +165,7 @@ impl Desk {
             renewal,
             refused,
             reopener,
+            late: LateGroups::default(),
         }
     }
 
@@ -254,6 +258,7 @@ impl Desk {
         while let Ok(SeenGroups { granted, by_policy }) = self.look_at_groups().await {
             granted.iter().for_each(|group| self.takes_over(group));
             by_policy.iter().for_each(|(group, step)| policy::follow(&self, group, *step));
+            dead_disk::bring_back(&self);
             // Soon where a sync may have ended, and once for all that end together.
             if timeout(LOOK_EVERY, self.sync_ends.notified()).await.is_ok() {
                 sleep(SYNC_END_PAUSE).await;
@@ -367,10 +372,8 @@ impl Desk {
             ApiRequest::Sync { group, volume: Some(volume), .. } => {
                 self.command_volume(&group, &volume, |volume| Command::Rejoin { volume }).await
             }
-            ApiRequest::Sync { group, full: false, answers_nothing, volume: None } => {
-                let command = if answers_nothing { Command::BringUpToDate } else { Command::Sync { full: false } };
-                self.command(&group, command).await
-            }
+            ApiRequest::Sync { group, answers_nothing: true, .. } => self.command(&group, Command::BringUpToDate).await,
+            ApiRequest::Sync { group, .. } => self.command(&group, Command::Sync { full: false }).await,
             ApiRequest::Demote { group, close_clients, skip_hooks } => {
                 self.demote(&group, close_clients, skip_hooks, Command::Demote).await
             }
@@ -385,11 +388,13 @@ impl Desk {
             ApiRequest::Switchover(order) => self.switchover(&order).await,
             ApiRequest::TakeOver { group, skip_hooks } => self.announced(&group, skip_hooks).await,
             ApiRequest::Reset { group } => self.reset(&group).await,
+            ApiRequest::DetachVolume { group, volume, close_clients } => {
+                DiskDesk(self).detach(&group, &volume, close_clients).await
+            }
+            ApiRequest::AttachVolume { group, volume } => DiskDesk(self).attach(&group, &volume).await,
             ApiRequest::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
-            ApiRequest::Verify { group, repair, sample_percent, rate_bytes_per_s } => {
-                let (sample_percent, entropy) = (sample_percent.unwrap_or(100).clamp(1, 100), entropy());
-                let order = VerifyOrder { rate_bytes_per_s, sample_percent, repair, entropy, by_timer: false };
-                self.command(&group, Command::Verify(order)).await
+            ApiRequest::Verify { group, repair, sample_percent, rate_bytes_per_s: rate } => {
+                self.command(&group, Command::Verify(typed_verify(repair, sample_percent, rate))).await
             }
             ApiRequest::ResetPeaks { group } => self.command(&group, Command::ForgetPeaks).await,
             ApiRequest::VerifyStop { group } => self.stop_verify(&group).await,
@@ -402,8 +407,8 @@ impl Desk {
                 if let Some(Err(unknown)) = group.as_deref().map(|group| self.find(group)) {
                     return unknown;
                 }
-                let limit = limit.unwrap_or(PAGE_EVENTS_MAX);
-                let question = EventQuestion { after, since_unix_ms, limit, newest, group };
+                let question =
+                    EventQuestion { after, since_unix_ms, limit: limit.unwrap_or(PAGE_EVENTS_MAX), newest, group };
                 Ok(self.events.answer(question, from_node).await)
             }
             ApiRequest::LinkHistory { peer, since_unix_ms } => {
@@ -500,7 +505,7 @@ impl Desk {
             if let Some(named) = self.config().group(&group.name) {
                 group.scrub = self.scrubs.view(named.scrub, group, unix_ms());
             }
-            group.term = self.terms.of(&group.name);
+            self.terms.show(group);
             group.warnings.extend(self.terms.unrecorded(&group.name));
         }
         self.add_what_is_known_here(&mut status);
@@ -586,13 +591,10 @@ impl Desk {
             Ok((_, group)) => group,
             Err(unknown) => return Ok(unknown),
         };
-        let found = group.volumes.iter().position(|named| named.name.as_str() == volume);
-        let Some(id) = found.and_then(|at| u16::try_from(at).ok()) else {
-            let names: Vec<_> = group.volumes.iter().map(|volume| volume.name.as_str()).collect();
-            let message = format!("group {name} has no volume {volume:?}; its volumes are {}", names.join(", "));
-            return Ok(Reply::error(ErrorCode::BadValue, message));
-        };
-        self.command(name, command(VolumeId(id))).await
+        match volume_of(&group, volume) {
+            Ok(id) => self.command(name, command(id)).await,
+            Err(unknown) => Ok(unknown),
+        }
     }
 
     /// A secondary keeps its image while it is overwritten, and too little room for that is said with the order: a sync that finds none
@@ -740,6 +742,11 @@ impl Desk {
             Reply::error(ErrorCode::UnknownGroup, message)
         })
     }
+}
+
+fn typed_verify(repair: bool, sample_percent: Option<u8>, rate_bytes_per_s: Option<u64>) -> VerifyOrder {
+    let sample_percent = sample_percent.unwrap_or(100).clamp(1, 100);
+    VerifyOrder { rate_bytes_per_s, sample_percent, repair, entropy: entropy(), by_timer: false }
 }
 
 /// Waits for the change before to end, but not for ever: this one would be carried out when nobody wants it any more. `what` is to be

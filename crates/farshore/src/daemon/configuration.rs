@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Seek, SeekFrom};
 
+use engine::identity::Role;
 use settings::keys::SettingKey;
 use settings::{Config, ConfiguredGroup, ConfiguredVolume, GroupOverrides, Keyed, LinkOverrides, NodeName, Problems};
 use units::size::show_exact;
 
 use super::{devices, names};
+
 use crate::api::{CONFIG_PLAN_SCHEMA, ConfigAction, ConfigPlan, ConfigStep};
 
 /// What is compared: the configuration that holds, and the one in the file.
@@ -26,10 +28,13 @@ pub(super) struct ConfigChange<'a> {
 pub(super) struct RunningGroups {
     /// By name, with the sizes of their devices as they were opened.
     pub groups: BTreeMap<String, Vec<u64>>,
+    pub roles: BTreeMap<String, Role>,
     /// Clients attached, by export.
     pub clients: BTreeMap<String, u64>,
     /// Why groups cannot go on with other volumes now.
     pub obstacles: BTreeMap<String, String>,
+    /// What groups have on record that is to be other volumes, in words.
+    pub on_record: BTreeMap<String, String>,
 }
 
 /// Reads the file again, and checks it as a start of the daemon does.
@@ -132,11 +137,14 @@ impl ConfigChange<'_> {
                     volume.name
                 )
             });
-            let text =
-                format!("it starts; where nothing is on record of it yet, as {role}{}", missing.collect::<String>());
+            let on_record = running.on_record.get(name).filter(|words| !words.is_empty());
+            let begins =
+                on_record.cloned().unwrap_or_else(|| format!("where nothing is on record of it yet, as {role}"));
+            let text = format!("it starts; {begins}{}", missing.collect::<String>());
             return Some(step(ConfigAction::Add, Some(name), text));
         };
-        let mut anew = self.starts_anew(before, group);
+        let role = running.roles.get(name).copied();
+        let mut anew = self.starts_anew(before, group, role);
         for volume in &group.volumes {
             let position = before.volumes.iter().position(|before| before.name == volume.name);
             let Some(opened) = position.and_then(|at| opened.get(at)) else { continue };
@@ -199,12 +207,12 @@ impl ConfigChange<'_> {
     }
 
     /// What the group cannot take up while it runs.
-    fn starts_anew(&self, before: &ConfiguredGroup, wanted: &ConfiguredGroup) -> Vec<String> {
+    fn starts_anew(&self, before: &ConfiguredGroup, wanted: &ConfiguredGroup, role: Option<Role>) -> Vec<String> {
         let mut texts = changed(&before.layout, &wanted.layout);
         if (&before.primary, &before.secondary) != (&wanted.primary, &wanted.secondary) {
             texts.push("its nodes".to_owned());
         }
-        texts.extend(self.come_and_leave(before, wanted));
+        texts.extend(self.come_and_leave(before, wanted, role));
         let stays = wanted.volumes.iter().filter_map(|volume| Some((named(before, volume)?, volume)));
         for (before, wanted) in stays {
             let (old, new) = (before.device(self.node), wanted.device(self.node));
@@ -219,18 +227,32 @@ impl ConfigChange<'_> {
         texts
     }
 
-    fn come_and_leave(&self, before: &ConfiguredGroup, wanted: &ConfiguredGroup) -> Vec<String> {
+    fn come_and_leave(&self, before: &ConfiguredGroup, wanted: &ConfiguredGroup, role: Option<Role>) -> Vec<String> {
+        let is_primary = role.map_or(wanted.primary == *self.node, |role| role == Role::Primary);
+        let peer = wanted.peer_of(self.node).unwrap_or(self.node);
+        let (primary, secondary) = if is_primary { (self.node, peer) } else { (peer, self.node) };
+        let group = &wanted.name;
+        let until = |name| {
+            format!(
+                "set aside until 'farshore sync {group} --volume {name}' on {primary}, which compares all of it and sends what differs from {primary} to {secondary}; the copy is consistent without {name} until that has ended"
+            )
+        };
         let device = |volume: &ConfiguredVolume| volume.device(self.node).to_owned();
         let mut left: Vec<_> = before.volumes.iter().filter(|volume| named(wanted, volume).is_none()).collect();
         let mut texts = Vec::new();
         for volume in wanted.volumes.iter().filter(|volume| named(before, volume).is_none()) {
             let name = &volume.name;
             texts.push(match left.iter().position(|left| device(left) == device(volume)) {
-                Some(at) => format!("volume {name} is volume {} under a new name", left.remove(at).name),
-                None => format!(
-                    "volume {name} comes: all of it is compared, and what differs is sent; the copy is consistent without {name} until \
-                     that has ended"
-                ),
+                Some(at) => {
+                    let before = &left.remove(at).name;
+                    let here = if is_primary {
+                        "on the other node it is"
+                    } else {
+                        "as nothing tells whether the primary calls the same volume so, it is"
+                    };
+                    format!("volume {name} is volume {before} under a new name; {here} {}", until(name))
+                }
+                None => format!("volume {name} comes: it is {}", until(name)),
             });
         }
         let leave = |volume: &&ConfiguredVolume| {
@@ -281,7 +303,7 @@ impl ConfigChange<'_> {
     }
 }
 
-fn is_of(export: &str, group: &str) -> bool {
+pub(super) fn is_of(export: &str, group: &str) -> bool {
     export.split_once('/').is_some_and(|(of, _)| of == group)
 }
 
@@ -322,7 +344,7 @@ mod tests {
         let running = RunningGroups {
             groups: BTreeMap::from([("db".to_owned(), vec![1 << 30, 1 << 30])]),
             clients: BTreeMap::from([("db/data".to_owned(), 1), ("db/log".to_owned(), 1)]),
-            obstacles: BTreeMap::new(),
+            ..RunningGroups::default()
         };
         let (overrides, link_overrides) = (GroupOverrides::default(), LinkOverrides::default());
         let change = ConfigChange {
@@ -370,13 +392,21 @@ mod tests {
     #[test]
     fn volumes_come_leave_and_are_renamed() {
         let (steps, restart) = planned(&EXAMPLE.replace("volumes.log]", "volumes.wal]"));
-        assert_eq!(steps, ["restart db: volume wal is volume log under a new name [1 1]"]);
+        let waits = "set aside until 'farshore sync db --volume wal' on alpha, which compares all of it and sends what differs from alpha to beta";
+        assert!(
+            steps.len() == 1
+                && steps[0]
+                    .starts_with("restart db: volume wal is volume log under a new name; on the other node it is ")
+                && steps[0].contains(waits)
+                && steps[0].ends_with("[1 1]"),
+            "{steps:?}"
+        );
         assert!(restart.is_empty());
         let device = parsed(EXAMPLE).groups[0].volumes[1].device(&NodeName::parse("alpha").expect("a name")).to_owned();
         let device = device.to_str().expect("text").to_owned();
         let (steps, _) = planned(&EXAMPLE.replace("volumes.log]", "volumes.wal]").replace(&device, "/dev/new"));
         assert!(
-            steps.len() == 1 && steps[0].starts_with("restart db: volume wal comes: all of it is compared"),
+            steps.len() == 1 && steps[0].starts_with(&format!("restart db: volume wal comes: it is {waits}")),
             "{steps:?}"
         );
         let leaves = format!("volume log leaves: it is forgotten, and its device {device} keeps its bytes [1 1]");

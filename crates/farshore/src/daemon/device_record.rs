@@ -1,7 +1,8 @@
 //! Small records of a group's devices in `<state>/groups/<group>`, as text with a checksum: see `docs/book/format.md`.
 //!
 //! `devices`: which device every volume was on when the group was last taken up. `accepted`: that the operator has said what becomes
-//! of the group on devices that are others.
+//! of the group on devices that are others. `detached`: volumes that the group goes on without, each with the device that it was on.
+//! `left`: volumes that were of the group, each with its device, the role of this node, and when it left.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,11 +18,26 @@ use super::checked_text;
 
 const DEVICES: &str = "devices";
 const ACCEPTED: &str = "accepted";
+const DETACHED: &str = "detached";
+pub(super) const LEFT: &str = "left";
 /// 256 volumes with the longest facts.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// The devices of a group's volumes, by name.
 pub(super) type GroupDevices = BTreeMap<String, DeviceId>;
+
+/// A volume that left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LeftVolume {
+    /// This node's, of the group that it left.
+    pub role: Role,
+    /// Milliseconds since 1970.
+    pub unix_ms: u64,
+    pub device: DeviceId,
+}
+
+/// Volumes that left a group, by the names that they had.
+pub(super) type LeftVolumes = BTreeMap<String, LeftVolume>;
 
 /// What the operator has said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,9 +108,52 @@ pub(super) fn remove_accepted(directory: &Path) {
     let _ = std::fs::remove_file(directory.join(ACCEPTED));
 }
 
+/// Volumes that are detached; mostly none.
+///
+/// # Errors
+/// A sentence: it cannot be read, or is damaged.
+pub(super) fn read_detached(directory: &Path) -> anyhow::Result<GroupDevices> {
+    let lost = || {
+        format!(
+            "{} is of no use, so which volumes are detached is not known: remove it if none is, else write it anew with 'farshore group \
+             detach' once the group is up",
+            directory.join(DETACHED).display()
+        )
+    };
+    Ok(read(directory, DETACHED).with_context(lost)?.map(|(_, devices)| devices).unwrap_or_default())
+}
+
+/// Takes effect when the group is opened next.
+pub(super) fn write_detached(directory: &Path, devices: &GroupDevices) -> anyhow::Result<()> {
+    write(directory, DETACHED, &[], devices)
+}
+
+/// Volumes that left the group.
+///
+/// # Errors
+/// A sentence: it cannot be read, or is damaged.
+pub(super) fn read_left(directory: &Path) -> anyhow::Result<LeftVolumes> {
+    let Some((head, devices)) = read(directory, LEFT)? else { return Ok(LeftVolumes::new()) };
+    let one = |(name, device): (String, DeviceId)| {
+        let said = head.get(&name).and_then(|said| said.split_once(' '));
+        let (role, since) = said.context("it does not say in which role and when a volume left")?;
+        let role = if role == Role::Primary.word() { Role::Primary } else { Role::Secondary };
+        Ok((name, LeftVolume { role, unix_ms: since.parse()?, device }))
+    };
+    devices.into_iter().map(one).collect()
+}
+
+/// The same, as text.
+pub(super) fn text_of_left(left: &LeftVolumes) -> String {
+    let said: Vec<_> =
+        left.iter().map(|(name, left)| (name.as_str(), format!("{} {}", left.role.word(), left.unix_ms))).collect();
+    let head: Vec<_> = said.iter().map(|(name, said)| (*name, said.as_str())).collect();
+    encode(LEFT, &head, &left.iter().map(|(name, left)| (name.clone(), left.device.clone())).collect())
+}
+
 /// Removes all that is recorded of a group on devices that are no longer there. A crash leaves some of it, and it is done again.
 pub(super) fn clear(directory: &Path) -> anyhow::Result<()> {
-    for name in ["fingerprints", "journal", "bitmap", "activity", "undo", "superblock"] {
+    for name in [DETACHED, "fingerprints", "journal", "bitmap", "activity", "undo", "superblock"] {
         let path = directory.join(name);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -110,6 +169,11 @@ pub(super) fn clear(directory: &Path) -> anyhow::Result<()> {
 /// What `devices` says, as text.
 pub(super) fn text_of(devices: &GroupDevices) -> String {
     encode(DEVICES, &[], devices)
+}
+
+/// The same of `detached`.
+pub(super) fn text_of_detached(devices: &GroupDevices) -> String {
+    encode(DETACHED, &[], devices)
 }
 
 fn write(directory: &Path, name: &str, head: &[(&str, &str)], devices: &GroupDevices) -> anyhow::Result<()> {

@@ -136,9 +136,12 @@ pub(super) fn close(
     group: &ConfiguredGroup,
     problems: &[String],
 ) -> Box<ClosedGroup> {
+    let group_dir = GroupOnDisk::of(config, node, group);
+    let detached = record::read_detached(&group_dir.directory).unwrap_or_default();
+    let looked_at = group.volumes.iter().filter(|volume| !detached.contains_key(volume.name.as_str()));
     let found = |volume: &ConfiguredVolume| Some((volume.name.to_string(), DeviceId::of(volume.device(node)).ok()?));
-    let found = group.volumes.iter().filter_map(found).collect();
-    GroupOnDisk::of(config, node, group).close(&found, problems)
+    let found = looked_at.filter_map(found).collect();
+    group_dir.close(&found, problems)
 }
 
 /// The same of a group with a device that answers nothing, which is not looked at.
@@ -258,10 +261,17 @@ impl<'a> GroupOnDisk<'a> {
         Box::new(ClosedGroup { why, sizes: self.sizes(found), recorded })
     }
 
-    /// `None`: one cannot be looked at.
+    /// `None`: one cannot be looked at. A volume that is detached is on the device that it had, which is not looked at.
     fn found(&self) -> Option<GroupDevices> {
-        let one =
-            |volume: &ConfiguredVolume| Some((volume.name.to_string(), DeviceId::of(volume.device(self.node)).ok()?));
+        let detached = record::read_detached(&self.directory).ok()?;
+        let one = |volume: &ConfiguredVolume| {
+            let name = volume.name.to_string();
+            let device = match detached.get(&name) {
+                Some(device) => device.clone(),
+                None => DeviceId::of(volume.device(self.node)).ok()?,
+            };
+            Some((name, device))
+        };
         self.group.volumes.iter().map(one).collect()
     }
 

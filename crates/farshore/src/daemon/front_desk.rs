@@ -263,6 +263,10 @@ fn typed(order: &ApiRequest) -> String {
             format!("promote {group}{}{}", flag(*force, " --force"), flag(*skip_hooks, " --skip-hooks"))
         }
         ApiRequest::Reset { group } => format!("reset {group}"),
+        ApiRequest::DetachVolume { group, volume, close_clients } => {
+            format!("group detach {group} {volume}{}", flag(*close_clients, " --close-clients"))
+        }
+        ApiRequest::AttachVolume { group, volume } => format!("group attach {group} {volume}"),
         ApiRequest::Switchover(order) => {
             let verb = if order.to.is_some() { "switchover" } else { "failback" };
             format!("{verb} {} {}", order.group, switchover_words(order)).trim_end().to_owned()

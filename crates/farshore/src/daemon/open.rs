@@ -23,6 +23,7 @@ use settings::{
 };
 use units::size::show_exact;
 
+use super::detached::DetachRecord;
 use super::device_record::GroupDevices;
 use super::devices::{self, ClosedGroup, StartDecision};
 use super::difference::compare;
@@ -57,11 +58,12 @@ struct OpenGroup {
     stores: Option<Stores>,
 }
 
-/// A volume of a group that is refused is not open.
+/// A volume of a group that is refused is not open, nor is one that is detached.
 struct OpenVolume {
     file: Option<Arc<File>>,
     size_bytes: u64,
     changed_outside: bool,
+    is_detached: bool,
 }
 
 /// What is the same for all groups of a start.
@@ -86,7 +88,11 @@ pub(super) fn open(config: &Config, node: &NodeName, silent: &Silent) -> anyhow:
     let mut opened = OpenedGroups::default();
     for group in config.groups_of(node) {
         let id = config.group_id(group);
-        let unseen = silent.why(&group.name).map(|why| devices::close_unseen(config, node, group, &why));
+        let detached = DetachRecord::of(config, node, group).read().unwrap_or_default();
+        let untouched = group.volumes.iter().filter(|volume| detached.contains_key(volume.name.as_str()));
+        let untouched: Vec<_> = untouched.map(|volume| volume.device(node)).collect();
+        let unseen = silent.why_without(&group.name, &untouched);
+        let unseen = unseen.map(|why| devices::close_unseen(config, node, group, &why));
         match unseen.map_or_else(|| opening.group(id, group), Err) {
             Ok((open, seals)) => {
                 opened.groups.push(open);
@@ -121,7 +127,7 @@ pub(super) fn open_again(
     // The settings that hold are the data thread's.
     let engine = engine_group(config, node, &open, group.settings.for_engine());
     let OpenGroup { volumes, stores, .. } = open;
-    let volumes = volumes.into_iter().map(|volume| volume.file.expect("a group that is taken up is open")).collect();
+    let volumes = volumes.into_iter().map(|volume| volume.file).collect();
     let stores = stores.expect("a group that is taken up is open");
     Ok((OpenedGroup { volumes, stores, config: engine }, seals, opening.taken))
 }
@@ -168,6 +174,8 @@ impl GroupOpening<'_> {
         let close = |problems: &[String]| devices::close(self.config, self.node, group, problems);
         let directory = self.state.join(GROUPS).join(group.name.as_str());
         other_volumes::finish(&directory).map_err(|error| close(&[format!("{error:#}")]))?;
+        let detached = DetachRecord::of(self.config, self.node, group).read();
+        let detached = detached.map_err(|error| close(&[format!("{error:#}")]))?;
         let look = devices::look(self.config, self.node, group).map_err(|error| close(&[format!("{error:#}")]))?;
         if let StartDecision::Refused(closed) = look {
             return Err(closed);
@@ -179,8 +187,13 @@ impl GroupOpening<'_> {
         let (mut files, mut problems) = (Vec::new(), Vec::new());
         for volume in &group.volumes {
             let name = format!("{}/{}", group.name, volume.name);
+            if detached.contains_key(volume.name.as_str()) {
+                tracing::warn!("volume {name} is detached: the group goes on without it");
+                files.push(None);
+                continue;
+            }
             match open_one(volume, self.node, &name, self.patience, &mut self.taken) {
-                Ok(file) => files.push(Arc::new(file)),
+                Ok(file) => files.push(Some(Arc::new(file))),
                 Err(problem) => problems.push(format!("volume {name}: {problem}")),
             }
         }
@@ -196,7 +209,8 @@ impl GroupOpening<'_> {
         };
         if let Some(found) = found.as_ref().filter(|_| problems.is_empty()) {
             let names = group.volumes.iter().map(|volume| volume.name.as_str());
-            problems = devices::exchanged(found, names.zip(files.iter().map(|file| &**file)));
+            let opened = names.zip(&files).filter_map(|(name, file)| Some((name, &**file.as_ref()?)));
+            problems = devices::exchanged(found, opened);
         }
         if problems.is_empty() {
             problems.extend(self.is_unclaimed(group, &files, begins_as));
@@ -204,12 +218,18 @@ impl GroupOpening<'_> {
         if !problems.is_empty() {
             return Err(close(&problems));
         }
-        self.with_stores((id, group), files, (found, begins_as)).map_err(|error| close(&[format!("{error:#}")]))
+        self.with_stores((id, group), (files, detached), (found, begins_as))
+            .map_err(|error| close(&[format!("{error:#}")]))
     }
 
     /// A configured primary without any record, upon volumes that carry something: nobody has said whose content counts, and if this is a
     /// node whose state directory is not there, it may be neither primary nor up to date.
-    fn is_unclaimed(&self, group: &ConfiguredGroup, files: &[Arc<File>], begins_as: Option<Role>) -> Option<String> {
+    fn is_unclaimed(
+        &self,
+        group: &ConfiguredGroup,
+        files: &[Option<Arc<File>>],
+        begins_as: Option<Role>,
+    ) -> Option<String> {
         let directory = self.state.join(GROUPS).join(group.name.as_str());
         let tag = self.config.group_tag(group);
         let is_ordered = begins_as.is_some() || self.starts_as(group) != Role::Primary;
@@ -219,7 +239,8 @@ impl GroupOpening<'_> {
         if is_ordered || is_renamed || has_lost_superblock || !group_directory::is_new(&directory, tag) {
             return None;
         }
-        let found = files.iter().zip(&group.volumes).find_map(|(file, volume)| match first_data(file) {
+        let opened = files.iter().zip(&group.volumes).filter_map(|(file, volume)| Some((file.as_ref()?, volume)));
+        let found = opened.into_iter().find_map(|(file, volume)| match first_data(file) {
             Ok(found) => found.map(|at| format!("volume {}/{} carries data (at byte {at})", group.name, volume.name)),
             Err(error) => {
                 Some(format!("whether volume {}/{} carries data is not known: {error}", group.name, volume.name))
@@ -231,37 +252,48 @@ impl GroupOpening<'_> {
     fn with_stores(
         &self,
         (id, group): (GroupId, &ConfiguredGroup),
-        files: Vec<Arc<File>>,
+        (files, detached): (Vec<Option<Arc<File>>>, GroupDevices),
         (found, begins_as): (Option<GroupDevices>, Option<Role>),
     ) -> anyhow::Result<(OpenGroup, GroupSeals)> {
         let directory = group_directory(self.state, group, &self.strays)?;
         let tag = self.config.group_tag(group);
         let recorded = group_directory::recorded(&directory, tag);
-        let sizes = files.iter().map(|file| file.size_bytes());
-        let stores = state_files::open(&directory, group, tag, sizes, self.patience)?;
+        let size = |(file, volume): (&Option<Arc<File>>, &ConfiguredVolume)| match file {
+            Some(file) => file.size_bytes(),
+            None => detached.get(volume.name.as_str()).map_or(limits::SECTOR_BYTES, |device| device.size_bytes),
+        };
+        let sizes: Vec<u64> = files.iter().zip(&group.volumes).map(size).collect();
+        let stores = state_files::open(&directory, group, tag, sizes.iter().copied(), self.patience)?;
         if recorded.as_ref().is_some_and(|recorded| !recorded.clean) {
-            files.iter().for_each(|file| file.forget_cache());
+            files.iter().flatten().for_each(|file| file.forget_cache());
             stores.forget_caches();
         }
         if let Some(found) = found {
             devices::keep(&directory, &found)?;
         }
-        let named = group.volumes.iter().map(|volume| volume.name.to_string());
-        let named: Vec<_> = named.zip(files.iter().cloned()).collect();
+        let named = group.volumes.iter().zip(&files);
+        let named: Vec<_> = named.filter_map(|(volume, file)| Some((volume.name.to_string(), file.clone()?))).collect();
         let seals = GroupSeals::load(group.name.as_str(), &directory, tag, named);
-        let changed = seals.compare();
+        let mut compared = seals.compare().into_iter();
+        // A device that has come was written by nobody of us.
+        let came = DetachRecord::of(self.config, self.node, group).known_without_device();
+        let is_changed = |(file, came): (&Option<Arc<File>>, bool)| {
+            file.is_some() && compared.next().is_some_and(|changed| changed) && !came
+        };
+        let changed: Vec<bool> = files.iter().zip(came).map(is_changed).collect();
         // Whoever attached before counts on what a failed flush lost: a flush of his would answer for it (rule 12).
         let has_lost = recorded.as_ref().is_some_and(engine::superblock::Superblock::has_lost_caches);
         if has_lost || changed.iter().any(|changed| *changed) {
             // What was kept for the content of before must not reach this one.
             terms::renew(&directory).with_context(|| format!("{} cannot be written to", directory.display()))?;
         }
-        let open = |(file, changed_outside): (Arc<File>, bool)| OpenVolume {
-            size_bytes: file.size_bytes(),
-            file: Some(file),
+        let open = |((file, size_bytes), changed_outside): ((Option<Arc<File>>, u64), bool)| OpenVolume {
+            size_bytes,
+            is_detached: file.is_none(),
+            file,
             changed_outside,
         };
-        let volumes = files.into_iter().zip(changed).map(open).collect();
+        let volumes = files.into_iter().zip(sizes).zip(changed).map(open).collect();
         let (is_ordered, begins_as) = (begins_as.is_some(), begins_as.unwrap_or_else(|| self.starts_as(group)));
         let open = OpenGroup {
             id,
@@ -281,7 +313,7 @@ impl GroupOpening<'_> {
         group: &ConfiguredGroup,
         ClosedGroup { why, sizes, recorded }: ClosedGroup,
     ) -> OpenGroup {
-        let closed = |size_bytes| OpenVolume { file: None, size_bytes, changed_outside: false };
+        let closed = |size_bytes| OpenVolume { file: None, size_bytes, changed_outside: false, is_detached: false };
         let (volumes, refused) = (sizes.into_iter().map(closed).collect(), Some(RefusedGroup { why, recorded }));
         let begins_as = self.starts_as(group);
         OpenGroup { id, config: group.clone(), begins_as, is_ordered: false, volumes, refused, stores: None }
@@ -425,6 +457,7 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
         size_bytes: open.size_bytes,
         block_bytes: open.file.as_ref().map_or(limits::SECTOR_BYTES, |file| u64::from(file.physical_block())),
         changed_outside: open.changed_outside,
+        is_detached: open.is_detached,
     };
     GroupConfig {
         id: group.id,

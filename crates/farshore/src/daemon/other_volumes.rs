@@ -8,11 +8,12 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use engine::other_volumes::{self as records, FoundCells, KeptBatches, Obstacle, VolumeMap};
+use engine::other_volumes::{self as records, FoundCells, KeptBatches, Lost, Obstacle, VolumeMap};
 use engine::superblock::{self, Superblock};
-use engine::{VolumeId, cell, journal};
+use engine::{VolumeId, VolumeSet, cell, journal};
 use host::disk::device_id::{DeviceId, compare};
 use host::disk::fingerprint::Fingerprint;
 use host::disk::meta::read_blocks;
@@ -22,24 +23,27 @@ use settings::{Config, ConfiguredGroup, NodeName};
 
 use super::device_record::{self, GroupDevices};
 use super::group_directory::GROUPS;
-use super::{names, seals, state_files};
+use super::{left_volumes, names, seals, state_files, terms};
 
 /// Not counted yet.
 const CHANGING: &str = "changing";
 /// Counts: what is in it belongs one level up.
 const CHANGED: &str = "changed";
 /// Files that are replaced, in this order. Those that are not there were not changed, or stand in their place already.
-const REPLACED: [&str; 5] = ["bitmap", "fingerprints", "devices", "superblock", "volumes"];
+const REPLACED: [&str; 8] = ["left", "came", "bitmap", "fingerprints", "devices", "detached", "superblock", "volumes"];
 /// Blocks of the journal that are written over, each behind its offset.
 const JOURNAL: &str = "journal";
 
 /// A group whose records name other volumes than the configuration.
 pub(super) struct OtherVolumes<'a> {
+    config: &'a Config,
     node: &'a NodeName,
     group: &'a ConfiguredGroup,
     directory: PathBuf,
     before: Vec<String>,
     recorded: GroupDevices,
+    /// Volumes without a device, under their names of before.
+    detached: GroupDevices,
     found: GroupDevices,
     sb: Superblock,
     map: VolumeMap,
@@ -78,24 +82,59 @@ impl<'a> OtherVolumes<'a> {
         let recorded = device_record::read_devices(&directory)
             .context("the record of its devices")?
             .context("the record of its devices is missing")?;
+        let detached = device_record::read_detached(&directory)?;
         let mut found = GroupDevices::new();
         for volume in &group.volumes {
-            found.insert(volume.name.to_string(), DeviceId::of(volume.device(node))?);
+            // A dead disk is not looked at.
+            let device = match detached.get(volume.name.as_str()) {
+                Some(device) => device.clone(),
+                None => DeviceId::of(volume.device(node))?,
+            };
+            found.insert(volume.name.to_string(), device);
         }
         let map = map(&before, &recorded, &found);
-        Ok(Some(OtherVolumes { node, group, directory, before, recorded, found, sb, map }))
+        let renamed = renamed(&map, &before, &found);
+        let map = map.of_role(sb.identity.role, &renamed);
+        Ok(Some(OtherVolumes { config, node, group, directory, before, recorded, detached, found, sb, map }))
     }
 
     /// Why the group cannot go on with them now, as a sentence. `is_running`: it has not stopped yet.
     pub fn obstacle(&self, is_running: bool) -> Option<String> {
         let name = &self.group.name;
-        if self.directory.join("delta").exists() {
+        if let Some(delta) = delta_of(&self.directory) {
             return Some(format!(
                 "{} holds what was given up in a fork, and calls volumes by their position: take out of it what you need, and move it away",
-                self.directory.join("delta").display()
+                delta.display()
             ));
         }
-        records::obstacle(&self.sb, &self.map, is_running).map(|obstacle| self.words(obstacle, name.as_str()))
+        let role = self.sb.identity.role;
+        let groups = self.directory.parent().expect("a group's directory is in one");
+        let elsewhere = |(volume, device): (&String, &DeviceId)| {
+            left_volumes::speaks_against(self.config, (groups, name.as_str(), role), (volume, device))
+        };
+        let obstacle = records::obstacle(&self.sb, &self.map, is_running);
+        obstacle.map(|obstacle| self.words(obstacle, name.as_str())).or_else(|| self.come().find_map(elsewhere))
+    }
+
+    /// Volumes that come, also under a new name.
+    fn come(&self) -> impl Iterator<Item = (&String, &DeviceId)> {
+        self.found.iter().zip(self.map.positions()).filter(|(_, from)| from.is_none()).map(|(found, _)| found)
+    }
+
+    /// What the group has on record, and what it is to have, where that is another set.
+    pub fn in_words(&self) -> String {
+        let names: Vec<_> = self.found.keys().map(String::as_str).collect();
+        let aside: Vec<_> = self.come().map(|(name, _)| name.as_str()).collect();
+        let mut words =
+            format!("its volumes are {} from then on (they were {})", names.join(", "), self.before.join(", "));
+        if !aside.is_empty() {
+            words += &format!(
+                "; set aside until 'farshore sync {} --volume NAME' on the primary: {}",
+                self.group.name,
+                aside.join(", ")
+            );
+        }
+        words
     }
 
     fn words(&self, obstacle: Obstacle, group: &str) -> String {
@@ -148,19 +187,15 @@ impl<'a> OtherVolumes<'a> {
         let refuse = |obstacle| anyhow::anyhow!("{}", self.refusal(&self.words(obstacle, self.group.name.as_str())));
         let device_bytes: Vec<u64> = self.found.values().map(|device| device.size_bytes).collect();
         let lost = self.bitmap(&changing, tag, &device_bytes)?.map_err(refuse)?;
-        self.journal(&changing)?.map_err(refuse)?;
+        let kept = self.journal(&changing)?.map_err(refuse)?;
         self.seals(&changing)?;
         self.devices(&changing)?;
-        let sb = records::converted(&self.sb, &self.map, &device_bytes, lost);
+        self.terms(&changing)?;
+        let sb = records::converted(&self.sb, &self.map, &device_bytes, Lost { bits: lost, kept });
         write(&changing.join("superblock"), &records::superblock_file(&sb))?;
         write(&changing.join("volumes"), names::volumes_listed(self.group).as_bytes())?;
         flush(&changing)?;
-        let words = format!(
-            "group {}: its volumes are {} from now on (they were {})",
-            self.group.name,
-            self.found.keys().cloned().collect::<Vec<_>>().join(", "),
-            self.before.join(", ")
-        );
+        let words = format!("group {}: {}", self.group.name, self.in_words());
         Ok(Prepared { directory: self.directory.clone(), words })
     }
 
@@ -204,7 +239,8 @@ impl<'a> OtherVolumes<'a> {
         Ok(Ok(planned.iter().any(|cell| cell.from.is_empty())))
     }
 
-    fn journal(&self, changing: &Path) -> anyhow::Result<Result<(), Obstacle>> {
+    /// Whether content that was kept is kept no more.
+    fn journal(&self, changing: &Path) -> anyhow::Result<Result<bool, Obstacle>> {
         let path = self.directory.join("journal");
         let old = open(&path)?;
         let mut kept = KeptBatches::new(&self.sb, state_files::journal_bytes(self.group));
@@ -228,7 +264,7 @@ impl<'a> OtherVolumes<'a> {
         if !changes.is_empty() {
             write(&changing.join(JOURNAL), &changes)?;
         }
-        Ok(Ok(()))
+        Ok(Ok(kept.gives_up()))
     }
 
     /// Volumes that stay keep theirs, under whatever name; one that came is as it is now.
@@ -263,7 +299,26 @@ impl<'a> OtherVolumes<'a> {
             (name.clone(), recorded.unwrap_or(&self.found[name]).clone())
         };
         let devices: GroupDevices = self.found.keys().zip(self.map.positions()).map(one).collect();
-        write(&changing.join("devices"), device_record::text_of(&devices).as_bytes())
+        write(&changing.join("devices"), device_record::text_of(&devices).as_bytes())?;
+        let detached = still_detached(&self.detached, &self.before, self.found.keys().zip(self.map.positions()));
+        write(&changing.join("detached"), device_record::text_of_detached(&detached).as_bytes())?;
+        let leaves = |(at, name): (usize, &String)| {
+            let stays = self.map.positions().any(|from| from == Some(VolumeId(at as u16)));
+            Some((name.clone(), self.recorded.get(name).filter(|_| !stays)?.clone()))
+        };
+        let leave = self.before.iter().enumerate().filter_map(leaves).collect();
+        let left = left_volumes::leaving(&self.directory, (self.sb.identity.role, unix_ms()), leave, &self.found);
+        write(&changing.join(device_record::LEFT), device_record::text_of_left(&left).as_bytes())
+    }
+
+    /// What a client kept for another volume of that name is not for this one.
+    fn terms(&self, changing: &Path) -> anyhow::Result<()> {
+        let stays = |name: &&String| self.before.contains(name);
+        // What cannot be read has begun another term of all of the group.
+        let mut terms = terms::came(&self.directory).unwrap_or_default();
+        terms.retain(|name, _| self.found.contains_key(name));
+        let begin = self.found.keys().filter(|name| !stays(name)).cloned();
+        write(&changing.join(terms::CAME), terms::text_of_came(terms, begin).as_bytes())
     }
 }
 
@@ -361,6 +416,42 @@ fn map(before: &[String], recorded: &GroupDevices, found: &GroupDevices) -> Volu
     VolumeMap::new(found.iter().map(one).collect())
 }
 
+/// Those that are volumes of before under new names.
+fn renamed(map: &VolumeMap, before: &[String], found: &GroupDevices) -> VolumeSet {
+    let mut renamed = VolumeSet::default();
+    for (id, (name, from)) in (0..).map(VolumeId).zip(found.keys().zip(map.positions())) {
+        if from.is_some_and(|from| before[usize::from(from.0)] != *name) {
+            renamed.insert(id);
+        }
+    }
+    renamed
+}
+
+/// A delta of a fork, the newest or an older one.
+fn delta_of(directory: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_delta = |name: &str| name == "delta" || name.starts_with("delta.");
+    entries.filter(|entry| entry.file_name().to_str().is_some_and(is_delta)).map(|entry| entry.path()).min()
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Volumes that stay without a device, by their names from now on. One that left and comes again is a new one.
+fn still_detached<'n>(
+    detached: &GroupDevices,
+    before: &[String],
+    now: impl Iterator<Item = (&'n String, Option<VolumeId>)>,
+) -> GroupDevices {
+    let one = |(name, from): (&String, Option<VolumeId>)| {
+        let device = detached.get(before.get(usize::from(from?.0))?)?;
+        Some((name.clone(), device.clone()))
+    };
+    now.filter_map(one).collect()
+}
+
 fn cannot(what: &str, path: &Path) -> String {
     format!("{} cannot {what}", path.display())
 }
@@ -442,6 +533,16 @@ mod tests {
     }
 
     #[test]
+    fn any_delta_of_a_fork_is_found() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        assert_eq!(delta_of(scratch.path()), None);
+        for name in ["delta.2", "delta.1", "deltas"] {
+            fs::write(scratch.path().join(name), "").expect("written");
+        }
+        assert_eq!(delta_of(scratch.path()), Some(scratch.path().join("delta.1")));
+    }
+
+    #[test]
     fn names_and_devices_make_the_map() {
         let device = |inode: u64| {
             let mut id = DeviceId::default();
@@ -463,7 +564,22 @@ mod tests {
         assert_eq!(of(&[("log", 2)]), [Some(1)]);
         assert_eq!(of(&[("data", 1), ("wal", 2)]), [Some(0), Some(1)], "a new name");
         assert_eq!(of(&[("data", 1), ("wal", 3)]), [Some(0), None], "another device");
+        let newly_named = |found: &[(&str, u64)]| {
+            let found = devices(found);
+            let map = map(&before, &recorded, &found);
+            renamed(&map, &before, &found).iter().map(|id| id.0).collect::<Vec<_>>()
+        };
+        assert_eq!(newly_named(&[("data", 1), ("wal", 2), ("x", 3)]), [1]);
         // A device is one volume's.
         assert_eq!(of(&[("v", 2), ("w", 2)]), [Some(1), None]);
+        // One that has no device keeps none under another name; one that left is no longer on record.
+        let still = |found: &[(&str, u64)]| {
+            let (found, detached) = (devices(found), devices(&[("log", 2)]));
+            let map = map(&before, &recorded, &found);
+            still_detached(&detached, &before, found.keys().zip(map.positions())).into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(still(&[("data", 1), ("log", 2), ("new", 3)]), ["log"]);
+        assert_eq!(still(&[("data", 1), ("wal", 2)]), ["wal"]);
+        assert!(still(&[("data", 1), ("new", 3)]).is_empty());
     }
 }

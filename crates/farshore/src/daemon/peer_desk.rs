@@ -120,6 +120,8 @@ impl ReplyBounds {
             | ApiRequest::Demote { .. }
             | ApiRequest::Promote { .. }
             | ApiRequest::Reset { .. }
+            | ApiRequest::DetachVolume { .. }
+            | ApiRequest::AttachVolume { .. }
             | ApiRequest::Switchover(_)
             | ApiRequest::TakeOver { .. }
             | ApiRequest::Verify { .. }

@@ -10,16 +10,23 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 
+use anyhow::Context;
 use host::driver::entropy;
 use rustix::fs::OFlags;
 use settings::durable;
 use tokio::sync::Mutex;
 
+use super::checked_text;
 use super::group_directory::GROUPS;
+use crate::api::GroupView;
 
 /// In the directory of a group.
 const FILE: &str = "term";
+/// The same: what has come to the group, or has a new name, is another volume than what was called so before.
+pub(super) const CAME: &str = "came";
 const BYTES_MAX: u64 = 64;
+/// 256 names of volumes.
+const CAME_BYTES_MAX: u64 = 1 << 20;
 
 /// The terms of all groups of a node, each in a file of its group's directory.
 pub(super) struct Terms {
@@ -36,9 +43,14 @@ pub(super) struct KnownTerms(Arc<StdMutex<BTreeMap<String, KnownTerm>>>);
 /// The term that a group is in.
 struct KnownTerm {
     term: String,
+    /// Of volumes that are in a term of their own, beside the group's.
+    volumes: VolumeTerms,
     /// Why it is not on record, as a warning.
     unrecorded: Option<String>,
 }
+
+/// By the names of volumes that came, or were renamed: a word that no other volume of that name had.
+pub(super) type VolumeTerms = BTreeMap<String, String>;
 
 /// A term that has begun.
 #[derive(Debug)]
@@ -68,6 +80,14 @@ impl KnownTerms {
         self.lock().get(group).map(|known| known.term.clone()).unwrap_or_default()
     }
 
+    /// The term of a volume of that group.
+    fn of_volume(&self, group: &str, volume: &str) -> String {
+        let all = self.lock();
+        let Some(known) = all.get(group) else { return String::new() };
+        let own = known.volumes.get(volume);
+        own.map_or_else(|| known.term.clone(), |own| format!("{}.{own}", known.term))
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownTerm>> {
         // A map of texts is whole whoever broke down beside it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -88,6 +108,14 @@ impl Terms {
         self.known.of(group)
     }
 
+    /// The group and its volumes are shown with their terms.
+    pub fn show(&self, group: &mut GroupView) {
+        group.term = self.of(&group.name);
+        for volume in &mut group.volumes {
+            volume.term = self.known.of_volume(&group.name, &volume.name);
+        }
+    }
+
     /// Why its term is not on record, as a warning.
     pub fn unrecorded(&self, group: &str) -> Option<String> {
         self.known.lock().get(group)?.unrecorded.clone()
@@ -106,8 +134,9 @@ impl Terms {
         let begun = tokio::task::spawn_blocking(move || renew(&directory)).await.map_err(|error| error.to_string())?;
         let begun = begun.map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
         let unrecorded = begun.unrecorded.map(|error| warned(group, &path, &error));
-        let known = KnownTerm { term: begun.term, unrecorded: unrecorded.clone() };
-        self.known.lock().insert(group.to_owned(), known);
+        let mut all = self.known.lock();
+        let volumes = all.remove(group).map(|known| known.volumes).unwrap_or_default();
+        all.insert(group.to_owned(), KnownTerm { term: begun.term, volumes, unrecorded: unrecorded.clone() });
         Ok(unrecorded)
     }
 
@@ -137,8 +166,16 @@ impl KnownTerm {
     /// The one on record at a start, or another that begins with it.
     fn find(group: &str, directory: &Path) -> KnownTerm {
         let path = directory.join(FILE);
-        let error = match read(&path) {
-            Ok(term) => return KnownTerm { term, unrecorded: None },
+        let recorded = came(directory).map_err(|why| {
+            tracing::warn!("{} cannot be read: {why}; another term of {group} begins", directory.join(CAME).display());
+        });
+        let volumes = recorded.clone().unwrap_or_default();
+        let found = match recorded {
+            Ok(_) => read(&path),
+            Err(()) => Err(ErrorKind::NotFound.into()),
+        };
+        let error = match found {
+            Ok(term) => return KnownTerm { term, volumes, unrecorded: None },
             Err(error) => error,
         };
         if error.kind() != ErrorKind::NotFound {
@@ -150,7 +187,7 @@ impl KnownTerm {
         };
         // A group that is refused may have no directory, and serves nothing.
         let error = error.filter(|_| directory.is_dir());
-        KnownTerm { term, unrecorded: error.map(|error| warned(group, &path, &error)) }
+        KnownTerm { term, volumes, unrecorded: error.map(|error| warned(group, &path, &error)) }
     }
 }
 
@@ -202,6 +239,32 @@ fn write_over(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
+/// What is on record of volumes in terms of their own.
+///
+/// # Errors
+/// It cannot be read, or is damaged: a sentence.
+pub(super) fn came(directory: &Path) -> anyhow::Result<VolumeTerms> {
+    let read = durable::open(&directory.join(CAME)).and_then(|file| {
+        let mut text = String::new();
+        file.take(CAME_BYTES_MAX).read_to_string(&mut text).map(|_| text)
+    });
+    let text = match read {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(VolumeTerms::new()),
+        read => read?,
+    };
+    let body = checked_text::body(&text)?;
+    let pairs = body.lines().skip(1).map(|line| line.split_once(' ').context("it has a line without a term"));
+    pairs.map(|pair| pair.map(|(name, term)| (name.to_owned(), term.to_owned()))).collect()
+}
+
+/// The same as text, with a term that begins for each of `begin`.
+pub(super) fn text_of_came(mut terms: VolumeTerms, begin: impl Iterator<Item = String>) -> String {
+    terms.extend(begin.map(|volume| (volume, new())));
+    let lines: String = terms.iter().map(|(volume, term)| format!("{volume} {term}\n")).collect();
+    let text = format!("farshore came 1\n{lines}");
+    format!("{text}checksum {:08x}\n", crc32c::crc32c(text.as_bytes()))
+}
+
 fn new() -> String {
     format!("{:016x}", entropy())
 }
@@ -218,6 +281,28 @@ fn read(path: &Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // proves: P7
+    #[test]
+    fn a_volume_that_came_is_in_a_term_of_its_own() {
+        let state = tempfile::tempdir().expect("a directory");
+        let directory = state.path().join(GROUPS).join("db");
+        std::fs::create_dir_all(&directory).expect("made");
+        let known = || KnownTerms::read(state.path(), ["db"].into_iter());
+        let group = known().of("db");
+        assert_eq!(known().of_volume("db", "log"), group);
+        let comes = || {
+            let before = came(&directory).expect("sound");
+            let text = text_of_came(before, ["log".to_owned()].into_iter());
+            std::fs::write(directory.join(CAME), text).expect("written");
+            known().of_volume("db", "log")
+        };
+        let (first, second) = (comes(), comes());
+        assert!(first.starts_with(&group) && first != group && second != first, "{first} {second}");
+        assert_eq!((known().of_volume("db", "log"), known().of_volume("db", "data")), (second, group.clone()));
+        std::fs::write(directory.join(CAME), "log 7\n").expect("written");
+        assert_ne!(known().of_volume("db", "log"), group, "it is not known any more what came");
+    }
 
     #[tokio::test]
     async fn a_term_outlives_the_daemon_and_never_comes_back() {

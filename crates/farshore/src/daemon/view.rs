@@ -266,6 +266,9 @@ fn volumes(node: &NodeName, group: &ConfiguredGroup, snapshot: &GroupSnapshot) -
             device: volume.device(node).display().to_string(),
             dirty_bytes: figures.dirty_bytes,
             set_aside: figures.is_aside,
+            detached: figures.is_detached,
+            unfilled: figures.is_unfilled,
+            term: String::new(),
             direct: facts.direct,
             clients: facts.clients,
             error: facts.error.clone(),
@@ -323,6 +326,7 @@ fn warnings(
     let mut warnings: Vec<_> = failed.map(|(volume, error)| format!("volume {}: {error}", volume.name)).collect();
     warnings.extend(question);
     let now = &snapshot.status;
+    warnings.extend(detached_warnings(node, group, now));
     warnings.extend(aside_warning(group, now));
     warnings.extend(verify_view::warnings(group, now));
     warnings.extend(queue_warning(group.name.as_str(), &now.queue, &now.settings));
@@ -332,9 +336,41 @@ fn warnings(
     warnings
 }
 
+/// Volumes without a disk, on this node or on its peer, or with one that nobody has filled.
+fn detached_warnings(node: &NodeName, group: &ConfiguredGroup, now: &figures::GroupStatus) -> Vec<String> {
+    let (name, peer) = (&group.name, group.peer_of(node).map(ToString::to_string).unwrap_or_default());
+    let one = |(volume, figures): (&settings::ConfiguredVolume, &figures::VolumeStatus)| {
+        let volume = &volume.name;
+        if figures.is_unfilled {
+            return Some(format!(
+                "volume {volume} has a disk here that no sync has filled: this node cannot be promoted with it, --force or not; 'farshore sync \
+                 {name} --volume {volume}' on {peer} fills it, 'farshore group detach {name} {volume}' does without it"
+            ));
+        }
+        Some(match (figures.is_detached, figures.is_detached_at_peer, now.role) {
+            (true, _, Role::Primary) => format!(
+                "volume {volume} is detached here: its export is closed, and what counts of it stands on {peer}; the other volumes go on"
+            ),
+            (true, _, Role::Secondary) => format!(
+                "volume {volume} is detached here: no copy of it is kept, and a promotion here lacks it; when it has a disk again, 'farshore \
+                 group attach {name} {volume}'"
+            ),
+            (false, true, _) => format!(
+                "volume {volume} is detached on {peer}, which keeps nothing of it; when it has a disk again, 'farshore group attach {name} \
+                 {volume}' there, then 'farshore sync {name} --volume {volume}'"
+            ),
+            (false, false, _) => return None,
+        })
+    };
+    group.volumes.iter().zip(&now.volumes).filter_map(one).collect()
+}
+
 /// Volumes that are no part of the group's order.
 fn aside_warning(group: &ConfiguredGroup, now: &figures::GroupStatus) -> Option<String> {
-    let aside = group.volumes.iter().zip(&now.volumes).filter(|(_, figures)| figures.is_aside);
+    let is_told =
+        |figures: &figures::VolumeStatus| !figures.is_detached && !figures.is_detached_at_peer && !figures.is_unfilled;
+    let aside = group.volumes.iter().zip(&now.volumes);
+    let aside = aside.filter(|(_, figures)| figures.is_aside && is_told(figures));
     let names: Vec<&str> = aside.map(|(volume, _)| volume.name.as_str()).collect();
     let (first, name) = (*names.first()?, &group.name);
     let volumes = if names.len() == 1 { "volume" } else { "volumes" };

@@ -284,6 +284,8 @@ pub(super) const ROWS: &[MetricRow] = &[
     row("volume_device", Some(Bytes), "Size of this node's device.", Of::Volume(|volume| whole(volume.device_bytes))),
     row("volume_dirty", Some(Bytes), "Regions that may differ from the peer's.", Of::Volume(|volume| whole(volume.dirty_bytes))),
     row("volume_set_aside", None, "1 if the group's order is without the volume.", Of::Volume(|volume| flag(volume.set_aside))),
+    row("volume_detached", None, "1 if the volume has no disk on this node, and the group goes on without it.", Of::Volume(|volume| flag(volume.detached))),
+    row("volume_unfilled", None, "1 if the volume has a disk on this node that no sync has filled: no promotion.", Of::Volume(|volume| flag(volume.unfilled))),
     row("volume_clients", None, "Clients attached now.", Of::Volume(|volume| whole(volume.clients))),
     row("volume_failed", None, "1 if something is wrong with the device, or it has answered nothing for 10 s.",
         Of::Volume(|volume| flag(volume.error.is_some()))),

@@ -56,6 +56,7 @@ walks! {
     full_queue_and_journal: "operate/full-queue-and-journal.md",
     verify: "operate/verify.md",
     bulk_load: "operate/bulk-load.md",
+    dead_disk: "operate/dead-disk.md",
     add_a_volume: "operate/add-a-volume.md",
     certificates: "operate/certificates.md",
     cli: "cli.md",

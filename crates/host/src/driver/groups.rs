@@ -208,8 +208,7 @@ impl LocalGroups {
     /// How the delta of a group is made anew: beside which of its files, where, and how large it may become.
     pub fn delta_place(&self, id: GroupId) -> (&Arc<File>, Arc<Path>, u64) {
         let stores = self.group(id).stores.as_ref().expect("a group that is refused asks for nothing of its stores");
-        let content: u64 =
-            self.volumes[self.group(id).volumes.clone()].iter().map(|volume| volume.device().size_bytes()).sum();
+        let content: u64 = self.volumes[self.group(id).volumes.clone()].iter().map(LocalVolume::device_bytes).sum();
         // An index of 4 KiB for each batch, which has 32 KiB where memory is short; and a block for the end of each volume.
         let size_bytes = (content + content / 8 + DELTA_BYTES_MORE).next_multiple_of(4096);
         (&stores.superblock, stores.delta.clone(), size_bytes)
@@ -243,15 +242,20 @@ impl LocalGroups {
         self.open_volumes
     }
 
+    /// The volume at this position has an export, if its group's are open: a detached one has none.
+    fn is_exported(&self, at: usize) -> bool {
+        self.volumes[at].has_device() && self.is_open(self.volumes[at].group())
+    }
+
     /// Positions of the volumes that are open, in the order of their exports' names.
     pub fn open_exports(&self) -> impl Iterator<Item = usize> {
-        self.by_name.iter().copied().filter(|at| self.is_open(self.volumes[*at].group()))
+        self.by_name.iter().copied().filter(|at| self.is_exported(*at))
     }
 
     /// The volume behind an export's name, if it is open.
     pub fn open_export(&self, name: &str) -> Option<usize> {
         let found = self.by_name.binary_search_by(|at| self.volumes[*at].export().cmp(name));
-        found.ok().map(|found| self.by_name[found]).filter(|at| self.is_open(self.volumes[*at].group()))
+        found.ok().map(|found| self.by_name[found]).filter(|at| self.is_exported(*at))
     }
 
     /// The volume that is open, if it is the only one.
@@ -265,7 +269,9 @@ impl LocalGroups {
         if std::mem::replace(&mut group.is_open, open) == open {
             return 0..0;
         }
-        let (name, count, volumes) = (&group.name, group.volumes.len(), group.volumes.clone());
+        let volumes = group.volumes.clone();
+        let count = self.volumes[volumes.clone()].iter().filter(|volume| volume.has_device()).count();
+        let name = &self.group(id).name;
         if open {
             tracing::info!("group {name}: its {count} volume(s) are served");
             self.open_volumes += count;
@@ -279,7 +285,8 @@ impl LocalGroups {
     /// Whether the volume at this position is open. One of a group that left, and perhaps came again elsewhere, is not.
     pub fn is_served(&self, at: usize) -> bool {
         let found = self.groups.binary_search_by_key(&self.volumes[at].group(), |group| group.id);
-        found.is_ok_and(|found| self.groups[found].is_open && self.groups[found].volumes.contains(&at))
+        let has_device = self.volumes[at].has_device();
+        has_device && found.is_ok_and(|found| self.groups[found].is_open && self.groups[found].volumes.contains(&at))
     }
 
     /// Whether the volume at this position is, or was, of the group.

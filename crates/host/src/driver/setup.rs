@@ -15,7 +15,7 @@ use crate::tls::CredentialStore;
 /// One volume of this node.
 pub struct VolumeSetup {
     pub name: String,
-    /// `None` in a group that is refused, and there alone.
+    /// `None` in a group that is refused, and of a volume that is detached.
     pub device: Option<Arc<File>>,
 }
 
@@ -44,7 +44,7 @@ pub struct AddedGroup {
 
 impl GroupSetup {
     pub(super) fn is_open(&self) -> bool {
-        self.stores.is_some() && self.volumes.iter().all(|volume| volume.device.is_some())
+        self.stores.is_some()
     }
 }
 
@@ -66,8 +66,8 @@ pub type LetGo = Box<dyn FnOnce() + Send>;
 
 /// A group whose files are open again.
 pub struct OpenedGroup {
-    /// In the order of the group's volumes.
-    pub volumes: Vec<Arc<File>>,
+    /// In the order of the group's volumes; `None`: the volume is detached.
+    pub volumes: Vec<Option<Arc<File>>>,
     pub stores: Stores,
     pub config: GroupConfig,
 }

@@ -190,8 +190,8 @@ mod tests {
         };
         assert_eq!(at(10, 5_000, 4_000), (0.0, 0.0), "what was before the first look is no rate");
         assert_eq!(at(12, 7_000, 5_000), (1_000.0, 500.0));
-        assert_eq!(at(14, 7_000, 9_000), (500.0, 1_250.0), "over at least one window");
-        assert_eq!(at(18, 7_000, 9_000), (0.0, 4_000.0 / 6.0));
-        assert_eq!(at(20, 7_000, 9_000), (0.0, 0.0));
+        assert_eq!(at(13, 8_000, 5_000), (1_000.0, 1_000.0 / 3.0), "over at least one window");
+        assert_eq!(at(14, 8_000, 9_000), (500.0, 2_000.0));
+        assert_eq!(at(18, 8_000, 9_000), (0.0, 0.0));
     }
 }

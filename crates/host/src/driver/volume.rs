@@ -13,7 +13,7 @@ pub(super) struct LocalVolume {
     id: VolumeId,
     /// `group/volume`.
     export: String,
-    /// `None`: its group is refused.
+    /// `None`: its group is refused, or it is detached.
     device: Option<Arc<File>>,
     /// Clients attached now.
     clients: u64,
@@ -38,9 +38,20 @@ impl LocalVolume {
         &self.export
     }
 
-    /// Of a group that was taken up.
+    /// Of a group that was taken up, where it is not detached.
     pub fn device(&self) -> &Arc<File> {
-        self.device.as_ref().expect("a group that is refused asks for nothing of its volumes")
+        self.device
+            .as_ref()
+            .expect("nothing is asked of volumes of a group that is refused, or of one that is detached")
+    }
+
+    pub fn has_device(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// What its device holds, if it has one.
+    pub fn device_bytes(&self) -> u64 {
+        self.device.as_ref().map_or(0, |device| device.size_bytes())
     }
 
     /// Its device is let go of; what failed there is history once another one is open.
@@ -48,8 +59,8 @@ impl LocalVolume {
         self.device.take()
     }
 
-    pub fn reopened(&mut self, device: Arc<File>) {
-        (self.device, self.error) = (Some(device), None);
+    pub fn reopened(&mut self, device: Option<Arc<File>>) {
+        (self.device, self.error) = (device, None);
     }
 
     pub fn client_came(&mut self) {

@@ -67,7 +67,8 @@ pub struct BareMachine {
 }
 
 fn config(id: usize, starts_as: Role, shape: &MachineShape) -> NodeConfig {
-    let volume = VolumeConfig { size_bytes: shape.volume_bytes, block_bytes: 4096, changed_outside: false };
+    let volume =
+        VolumeConfig { size_bytes: shape.volume_bytes, block_bytes: 4096, changed_outside: false, is_detached: false };
     let wait_limit = std::time::Duration::from_secs(1);
     let group = GroupConfig {
         id: GROUP,

@@ -308,7 +308,15 @@ impl HostilePeer {
             keeps_by_policy: rng.percent(30),
             would_yield: rng.percent(30),
             volume_bytes: (0..count).map(|_| size(self, rng)).collect(),
+            detached: VolumeSet::default(),
+            unfilled: VolumeSet::default(),
         };
+        if rng.percent(5) {
+            self.says.detached.insert(VolumeId(*rng.pick(&[0, 0, 1, 255])));
+        }
+        if rng.percent(5) {
+            self.says.unfilled.insert(VolumeId(*rng.pick(&[0, 0, 1, 255])));
+        }
         (FrameHeader::new(kind, self.session, GROUP), self.says.encode())
     }
 

@@ -19,6 +19,9 @@ pub const ALWAYS: u64 = u64::MAX;
 /// A larger device holds no zeroes at its end, and not the same on both nodes.
 const FILLINGS: [u8; 2] = [0x77, 0xee];
 
+/// What a disk holds that takes the place of one that died.
+const REPLACED: u8 = 0x33;
+
 /// What the file of a delta may hold beside its content, at most.
 const DELTA_BYTES: usize = 1 << 20;
 
@@ -148,6 +151,10 @@ pub struct NodeStorage {
     under_way: BTreeMap<GroupId, u64>,
     /// Groups whose stores are being closed and opened.
     closed: BTreeSet<GroupId>,
+    /// Volumes that its operator detached, and those of which nothing may be asked for that reason: a group that runs goes on until its
+    /// stores are closed.
+    detached: BTreeSet<Store>,
+    untouched: BTreeSet<Store>,
     /// Where clients write, if the volumes are far larger than that.
     spread: Option<Arc<WriteSpread>>,
     /// How long an operation takes.
@@ -281,6 +288,7 @@ impl NodeStorage {
     }
 
     pub fn lose_power(&mut self, rng: &mut Rng) {
+        self.untouched = self.detached.clone();
         self.under_way.clear();
         self.closed.clear();
         self.disks.values_mut().for_each(|disk| disk.lose_power(rng));
@@ -288,6 +296,7 @@ impl NodeStorage {
 
     /// The process died, and the machine lives.
     pub fn kill(&mut self, rng: &mut Rng) {
+        self.untouched = self.detached.clone();
         self.under_way.clear();
         self.closed.clear();
         self.disks.values_mut().for_each(|disk| disk.kill(rng));
@@ -355,10 +364,29 @@ impl NodeStorage {
     /// The stores of the group are closed, or open again.
     pub fn closes(&mut self, group: GroupId, closed: bool) {
         if closed {
+            self.untouched = self.detached.clone();
             self.closed.insert(group)
         } else {
             self.closed.remove(&group)
         };
+    }
+
+    /// The operator detaches a volume: from the group's next opening on its device is not touched.
+    pub fn detach(&mut self, group: GroupId, volume: VolumeId) {
+        self.detached.insert(Store::Volume(group, volume));
+    }
+
+    /// It has a device again: another one, which holds nothing that anybody wrote.
+    pub fn attach(&mut self, group: GroupId, volume: VolumeId) {
+        let store = Store::Volume(group, volume);
+        if self.detached.remove(&store) {
+            let size_bytes = self.disk(store).size();
+            self.replace(store, SimDisk::new(vec![REPLACED; size_bytes]));
+        }
+    }
+
+    pub fn is_detached(&self, group: GroupId, volume: VolumeId) -> bool {
+        self.detached.contains(&Store::Volume(group, volume))
     }
 
     /// Operations of the group that have not ended.
@@ -371,6 +399,7 @@ impl NodeStorage {
         let begun = self.begin_one(output);
         if let BegunOutput::Job(_, job) = &begun {
             assert!(!self.closed.contains(&job.group()), "something is asked of stores that are closed");
+            assert!(!self.untouched.contains(&job.store), "something is asked of a volume that is detached");
             *self.under_way.entry(job.group()).or_default() += 1;
         }
         begun

@@ -1,8 +1,9 @@
 //! A group has its stores closed and opened while its node lives on: one that failed and is reset, and one that its operator removes and
 //! adds again.
 
+use engine::identity::Role;
 use engine::status::LinkStatus;
-use engine::{Command, GroupId, Input, StartAlone};
+use engine::{Command, GroupId, Input, StartAlone, VolumeId};
 
 use super::{World, WorldEvent};
 use crate::oracle::{Oracle, OracleFailure};
@@ -31,6 +32,25 @@ fn closes(world: &mut World, node: usize, group: GroupId) -> bool {
 pub fn reloads(world: &mut World, node: usize, group: GroupId) {
     world.log(format_args!("node {node} reloads group {}", group.0));
     world.input(node, Input::Remove { group });
+}
+
+/// The operator has the group go on without a volume whose disk is dead.
+pub fn detaches(world: &mut World, node: usize, group: GroupId, volume: VolumeId) {
+    world.log(format_args!("node {node} detaches volume {} of group {}", volume.0, group.0));
+    world.cluster[node].storage.detach(group, volume);
+    reloads(world, node, group);
+}
+
+/// Another disk is there. As a daemon does, only where the record says that the volume was detached. False: it does not.
+pub fn attaches(world: &mut World, node: usize, group: GroupId, volume: VolumeId) -> bool {
+    let record = world.cluster.readable_record(node, group);
+    if !record.is_some_and(|record| record.identity.role == Role::Secondary && record.detached.contains(volume)) {
+        return false;
+    }
+    world.log(format_args!("node {node} attaches volume {} of group {}", volume.0, group.0));
+    world.cluster[node].storage.attach(group, volume);
+    reloads(world, node, group);
+    true
 }
 
 /// The same, on one of its nodes.

@@ -36,9 +36,31 @@ pub(crate) fn set_aside(sb: &mut SuperWriter, id: VolumeId, is_aside: bool) -> b
     if is_aside { aside.insert(id) } else { aside.remove(id) }
 }
 
-/// Every volume is part of the order again.
+/// Every volume that there is here is part of the order again.
 pub(crate) fn all_rejoin(sb: &mut SuperWriter) {
-    sb.current.aside = VolumeSet::default();
+    sb.current.aside = sb.current.detached;
+}
+
+/// The volume has no device in this run: whatever this node holds of the group is without it.
+pub(crate) fn is_detached(sb: &mut SuperWriter, id: VolumeId) {
+    let sb = &mut sb.current;
+    for set in [&mut sb.detached, &mut sb.aside, &mut sb.sync_aside] {
+        set.insert(id);
+    }
+    sb.unfilled.remove(id);
+}
+
+/// The volume has another device: before a sync has filled it, nothing in it is of the group.
+pub(crate) fn is_unfilled(sb: &mut SuperWriter, id: VolumeId) {
+    let sb = &mut sb.current;
+    for set in [&mut sb.unfilled, &mut sb.aside] {
+        set.insert(id);
+    }
+}
+
+/// A run begins in which these volumes have no device, and no others. Of those that have one again it is stored that all may differ.
+pub(crate) fn without_devices(sb: &mut SuperWriter, detached: VolumeSet) {
+    sb.current.detached = detached;
 }
 
 /// From this position on the primary sends nothing of the volume. The image before a sync that goes on is not touched by that.
@@ -75,8 +97,8 @@ impl SuperWriter {
         (sb.identity.role, sb.identity.position) = (Role::Secondary, position);
         (sb.identity.handed_over, sb.identity.inconsistent) = (handed_over, false);
         (sb.primary_mode, sb.confirmed, sb.applied_wall) = (Some(mode), Confirmed::default(), wall);
-        // All of it stands here, whatever the peer has.
-        (sb.aside, sb.sync_aside) = (VolumeSet::default(), VolumeSet::default());
+        // All of it stands here, whatever the peer has; but not what has no device.
+        (sb.aside, sb.sync_aside) = (sb.detached, sb.detached);
     }
 
     /// A secondary becomes a primary, in a generation above its own and its peer's. `both_hold`: the peer holds the same image. `forced`: an
@@ -96,8 +118,8 @@ impl SuperWriter {
         // Content that lacks a volume is not what anybody would choose unasked.
         (identity.continued, identity.forced) = (continued, continued || forced && sb.aside.is_empty());
         (sb.given_up, sb.alone, sb.compare, sb.held_in_logging, sb.kept_over) = (Seq::NONE, true, false, false, 0);
-        // What stands in each volume here counts from now on.
-        (sb.aside, sb.sync_aside) = (VolumeSet::default(), VolumeSet::default());
+        // What stands in each volume here counts from now on; where nothing stands, nothing is sent.
+        (sb.aside, sb.sync_aside, sb.unfilled) = (sb.detached, sb.detached, VolumeSet::default());
     }
 
     /// What speaks against the copy is this from here on; whether it was something else.
@@ -237,9 +259,10 @@ impl SuperWriter {
         (identity.continued, identity.forced) = (false, false);
         (self.current.given_up, self.current.changed_outside) = (Seq::NONE, false);
         self.current.went_back_to = Position::default();
-        self.current.sync_aside = begin.aside;
+        let aside = begin.aside.with(&self.current.detached);
+        self.current.sync_aside = aside;
         if !self.current.identity.inconsistent {
-            self.current.aside = begin.aside;
+            self.current.aside = aside.with(&self.current.unfilled);
         }
         if begin.nothing_dirty {
             self.current.confirmed_before = Confirmed::default();
@@ -260,6 +283,8 @@ impl SuperWriter {
     /// A sync has ended: this is an image again, and nothing of it needs verification.
     pub fn made_whole(&mut self, volumes: usize) {
         self.current.identity.inconsistent = false;
+        // What it filled, it filled whole: all of that was dirty.
+        self.current.unfilled = self.current.unfilled.both(&self.current.sync_aside);
         self.current.aside = self.current.sync_aside;
         self.current.confirmed_before = Confirmed::default();
         self.clear_unverified_run(volumes);

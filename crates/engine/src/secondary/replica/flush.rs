@@ -13,7 +13,6 @@ use crate::secondary::replica::OrderedReplica;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::Phase;
 use crate::shared::operation_slots::SlotOperation;
-use crate::shared::peer_copy::PeerCopy;
 use crate::state::Broken;
 use crate::time::Wall;
 use crate::{Event, Output, Store, limits};
@@ -131,7 +130,11 @@ impl OrderedReplica {
             // One update: the whole sync counts, or nothing of it.
             common.sb.sync_ended(common.volumes.len());
             // The sync made this copy equal: what this side held against it is reconciled, and on disk too once that is on record.
-            common.volumes.copies_mut().for_each(PeerCopy::is_equal);
+            // What has no device here, or one that waits to be filled, was no part of it: that all of it is missing stays on record here, whatever
+            // the primary forgets.
+            let left_out = common.volumes.detached().with(&common.sb.unfilled);
+            let ids = (0..).map(VolumeId).zip(common.volumes.copies_mut());
+            ids.filter(|(id, _)| !left_out.contains(*id)).for_each(|(_, copy)| copy.is_equal());
             self.cycle.bits_forgotten = true;
             self.sizes.follow(common, cx, true);
         }

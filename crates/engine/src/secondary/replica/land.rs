@@ -29,12 +29,20 @@ impl OrderedReplica {
         if header.seq != expected {
             return common.protocol_error(cx, &format!("number {} where {} was expected", header.seq.0, expected.0));
         }
-        if !range_fits(&common.volumes, header) {
+        // Of a volume without a device the number alone counts, also where the primary's has grown.
+        let is_lost =
+            !matches!(header.kind, FrameKind::Void | FrameKind::SyncEnd) && common.volumes.is_detached(header.volume);
+        if !is_lost && !range_fits(&common.volumes, header) {
             return common.protocol_error(cx, &format!("number {} for a range outside its volume", header.seq.0));
         }
-        let Some(content) = content_of(header, payload) else {
+        let content = content_of(header, payload);
+        let Some(content) = content.map(|content| if is_lost { RecordContent::Void } else { content }) else {
             return common.protocol_error(cx, &format!("number {} without its payload", header.seq.0));
         };
+        if is_lost && header.flags & flags::RESYNC == 0 {
+            // Its primary counts on it until it has flushed its own.
+            common.sb.give_up(header.seq);
+        }
         let payload_bytes = if matches!(content, RecordContent::Data(_)) { u64::from(header.payload_bytes) } else { 0 };
         let sets_aside = header.kind == FrameKind::Void && header.flags & flags::SETS_ASIDE != 0;
         if sets_aside && usize::from(header.volume.0) >= common.volumes.len() {

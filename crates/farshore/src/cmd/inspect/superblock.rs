@@ -77,6 +77,8 @@ fn facts(found: &Superblock) -> Value {
         "peer_confirmed": position_facts(found.confirmed.position),
         "peer_image": position_facts(found.confirmed.image),
         "set_aside": found.aside.iter().map(|volume| volume.0).collect::<Vec<_>>(),
+        "detached": found.detached.iter().map(|volume| volume.0).collect::<Vec<_>>(),
+        "unfilled": found.unfilled.iter().map(|volume| volume.0).collect::<Vec<_>>(),
         "flushed": found.flushed.iter().map(|seq| seq.0).collect::<Vec<_>>(),
     })
 }
@@ -142,6 +144,14 @@ fn describe(report: &mut InspectReport, found: &Superblock) {
     if !found.aside.is_empty() {
         let volumes: Vec<String> = found.aside.iter().map(|volume| (volume.0 + 1).to_string()).collect();
         report.line("set aside", format!("volume {} (in the order of names)", volumes.join(", ")));
+    }
+    if !found.detached.is_empty() {
+        let volumes: Vec<String> = found.detached.iter().map(|volume| (volume.0 + 1).to_string()).collect();
+        report.line("detached", format!("volume {} (in the order of names)", volumes.join(", ")));
+    }
+    if !found.unfilled.is_empty() {
+        let volumes: Vec<String> = found.unfilled.iter().map(|volume| (volume.0 + 1).to_string()).collect();
+        report.line("not filled", format!("volume {} (in the order of names)", volumes.join(", ")));
     }
     if !found.flushed.is_empty() {
         let points: Vec<String> = found.flushed.iter().map(|seq| seq.0.to_string()).collect();

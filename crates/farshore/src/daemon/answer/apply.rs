@@ -7,7 +7,8 @@
 //! * groups that the file leaves as they are notice nothing but a new connection of the link.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 use engine::Command;
@@ -19,7 +20,7 @@ use tokio::time::{sleep, timeout, timeout_at};
 
 use super::{CHANGE_PATIENCE, Desk, beside, turn};
 use crate::api::refusals::DeskRefusal;
-use crate::api::{ConfigAction, ConfigPlan, ConfigStep, ErrorCode, Reply};
+use crate::api::{CONFIG_PLAN_SCHEMA, ConfigAction, ConfigPlan, ConfigStep, ErrorCode, Reply};
 use crate::daemon::attached;
 use crate::daemon::configuration::{self, ConfigChange, RunningGroups};
 use crate::daemon::other_volumes::{OtherVolumes, Prepared};
@@ -109,16 +110,45 @@ impl ConfigDesk<'_> {
         self.carry_out(wanted, &plan, (close_clients, held)).await
     }
 
+    /// The group starts anew as it is configured, with what is recorded of its volumes. Its clients are held, where it serves any.
+    pub async fn begins_anew(&self, name: &str, held: RoleChangeUnderWay<'_>) -> Result<Reply, Gone> {
+        let config = self.0.config();
+        let running = self.running(&config).await?;
+        let of_group = running.clients.iter().filter(|(export, _)| configuration::is_of(export, name));
+        let clients_held = of_group.map(|(_, count)| *count).sum();
+        let plan = ConfigPlan {
+            schema: CONFIG_PLAN_SCHEMA.to_owned(),
+            node: self.0.node.to_string(),
+            file: String::new(),
+            steps: vec![begins(name, clients_held)],
+            needs_restart: Vec::new(),
+        };
+        self.carry_out((*config).clone(), &plan, (true, vec![held])).await
+    }
+
+    /// A group that was told to begin anew, and has left later than that was waited for, comes again.
+    pub async fn comes_back(&self, name: &str) -> Result<(), Gone> {
+        let (config, step) = (self.0.config(), begins(name, 0));
+        let Some(group) = config.group(name) else { return Ok(()) };
+        let writers = HeldWriters::hold(&self.0.control, &self.0.settings_of_groups().await).await?;
+        self.0.control.define(config.definitions(), vec![config.group_id(group)], DEFINED).await?;
+        for warning in self.groups_come(&[&step], &config).await? {
+            tracing::warn!("{warning}");
+        }
+        self.groups_start(&[&step], &config).await?;
+        writers.end(&self.0.control, &self.0.settings_of_groups().await).await
+    }
+
     /// Reads the file, and compares.
     async fn read_plan(&self) -> Result<Result<ReadPlan, Reply>, Gone> {
         let (now, node) = (self.0.config(), self.0.node.clone());
         let read = beside(move || {
             let wanted = configuration::read(&now, &node)?;
             let sizes = configuration::device_sizes(&wanted, &node);
-            let obstacles = obstacles_on_record(&now, &wanted, &node);
-            Ok::<_, String>((now, wanted, sizes, obstacles))
+            let on_record = on_record(&now, &wanted, &node);
+            Ok::<_, String>((now, wanted, sizes, on_record))
         });
-        let (now, wanted, sizes, obstacles) = match timeout(READ_PATIENCE, read).await {
+        let (now, wanted, sizes, on_record) = match timeout(READ_PATIENCE, read).await {
             Ok(Ok(read)) => read,
             Ok(Err(problems)) => {
                 let message = format!("the file cannot be applied, and nothing was changed:\n{problems}");
@@ -131,6 +161,9 @@ impl ConfigDesk<'_> {
             }
         };
         let mut running = self.running(&now).await?;
+        let changes = on_record.iter().map(|(group, found)| (group.clone(), found.words.clone()));
+        running.on_record = changes.collect();
+        let obstacles = on_record.into_iter().filter_map(|(group, found)| Some((group, found.obstacle?)));
         running.obstacles.extend(obstacles);
         let (overrides, link_overrides) = (self.0.overrides.lock().await, self.0.link_overrides.lock().await);
         let change = ConfigChange {
@@ -141,7 +174,7 @@ impl ConfigDesk<'_> {
             link_overrides: &link_overrides,
         };
         let others: BTreeSet<_> = change.with_other_volumes().map(|group| group.name.to_string()).collect();
-        running.obstacles.retain(|group, _| others.contains(group));
+        running.obstacles.retain(|group, _| others.contains(group) || now.group(group).is_none());
         let plan = change.plan(&running, &sizes);
         drop((overrides, link_overrides));
         Ok(Ok(ReadPlan { wanted, plan, obstacles: running.obstacles }))
@@ -161,12 +194,17 @@ impl ConfigDesk<'_> {
             }
         });
         let mut groups: BTreeMap<_, _> = stay.map(|(named, group)| (named.name.to_string(), sizes(group))).collect();
+        let roles = snapshot
+            .groups
+            .iter()
+            .filter_map(|group| Some((now.group_by_id(group.status.id)?.name.to_string(), group.status.role)));
+        let roles = roles.collect();
         groups.extend(self.0.reopener.opening().into_iter().map(|name| (name, Vec::new())));
         let mut clients = BTreeMap::new();
         for client in &snapshot.clients {
             *clients.entry(client.export.clone()).or_insert(0) += 1;
         }
-        Ok(RunningGroups { groups, clients, obstacles })
+        Ok(RunningGroups { groups, roles, clients, obstacles, on_record: BTreeMap::new() })
     }
 
     async fn clients_in_the_way(
@@ -275,10 +313,14 @@ impl ConfigDesk<'_> {
         // Of the others none has left.
         let steps = plan.steps.iter().filter(|step| leaves(step) && comes(step)).filter_map(|step| step.group.clone());
         let begin_anew: BTreeSet<String> = steps.collect();
-        let prepare = beside(move || {
-            // One that nobody waits for any more still writes where this one would.
-            let Ok(_alone) = PREPARING.try_lock() else {
-                return Err("records of other volumes are still being written; type it again".to_owned());
+        let prepare = move || {
+            // One that nobody waits for any more still writes where this one would. One that broke down writes nothing.
+            let _alone = match PREPARING.try_lock() {
+                Ok(alone) => alone,
+                Err(TryLockError::Poisoned(broken)) => broken.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    return Err("records of other volumes are still being written; type it again".to_owned());
+                }
             };
             let mut prepared = Vec::new();
             for group in wanted.groups_of(&node).filter(|group| begin_anew.contains(group.name.as_str())) {
@@ -288,7 +330,11 @@ impl ConfigDesk<'_> {
                 prepared.extend(other.map_err(|why| format!("{}: {why:#}", group.name))?);
             }
             Ok::<_, String>((wanted, prepared))
-        });
+        };
+        // Writers and clients are held for it: whatever becomes of it, there is an answer.
+        let broken =
+            |_| Err("the records of other volumes could not be prepared: see the log of the daemon".to_owned());
+        let prepare = beside(move || catch_unwind(AssertUnwindSafe(prepare)).unwrap_or_else(broken));
         let (wanted, prepared) = timeout(OPEN_PATIENCE, prepare).await.unwrap_or_else(|_| {
             Err(format!("the state disk has not written the records of other volumes for {OPEN_PATIENCE:?}"))
         })?;
@@ -455,17 +501,27 @@ impl ConfigDesk<'_> {
     }
 }
 
-/// What stands on record against other volumes of running groups, by their names.
-fn obstacles_on_record(now: &Config, wanted: &Config, node: &NodeName) -> BTreeMap<String, String> {
-    let running = wanted.groups_of(node).filter(|group| now.group(group.name.as_str()).is_some());
+/// A group that has other volumes on record.
+struct OnRecord {
+    /// What stands against it.
+    obstacle: Option<String>,
+    words: String,
+}
+
+/// Groups that have other volumes on record than the file gives them, by their names.
+fn on_record(now: &Config, wanted: &Config, node: &NodeName) -> BTreeMap<String, OnRecord> {
     let one = |group: &ConfiguredGroup| {
-        let why = match OtherVolumes::of(wanted, node, group) {
-            Ok(other) => other?.obstacle(true)?,
-            Err(why) => format!("{why:#}"),
+        let is_running = now.group(group.name.as_str()).is_some();
+        let found = match OtherVolumes::of(wanted, node, group) {
+            Ok(other) => {
+                let other = other?;
+                OnRecord { obstacle: other.obstacle(is_running), words: other.in_words() }
+            }
+            Err(why) => OnRecord { obstacle: Some(format!("{why:#}")), words: String::new() },
         };
-        Some((group.name.to_string(), why))
+        Some((group.name.to_string(), found))
     };
-    running.filter_map(one).collect()
+    wanted.groups_of(node).filter_map(one).collect()
 }
 
 /// What the group is in the middle of, which has to end before it goes on with other volumes.
@@ -477,6 +533,12 @@ fn is_busy(name: &str, status: &engine::status::GroupStatus) -> Option<String> {
         _ => return None,
     };
     Some(format!("{what}: its volumes can change once it has ended ('farshore wait {name} --for replicating')"))
+}
+
+/// The group starts anew.
+fn begins(name: &str, clients_held: u64) -> ConfigStep {
+    let (action, group) = (ConfigAction::Restart, Some(name.to_owned()));
+    ConfigStep { action, group, text: String::new(), clients: 0, clients_held }
 }
 
 /// The group is let go of.

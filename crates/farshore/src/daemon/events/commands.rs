@@ -71,6 +71,10 @@ impl CommandText {
                 ("promote", Some(group), flags([(*force, "--force"), (*skip_hooks, SKIP_HOOKS)]))
             }
             ApiRequest::Reset { group } => ("reset", Some(group), String::new()),
+            ApiRequest::DetachVolume { group, volume, close_clients } => {
+                ("group detach", Some(group), format!("{volume}{}", flag(*close_clients, " --close-clients")))
+            }
+            ApiRequest::AttachVolume { group, volume } => ("group attach", Some(group), volume.clone()),
             ApiRequest::Switchover(order) if !order.only_asks => {
                 ("switchover", Some(&order.group), switchover_words(order))
             }

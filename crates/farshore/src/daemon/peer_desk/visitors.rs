@@ -47,6 +47,8 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::Demote { group, .. }
         | ApiRequest::Promote { group, .. }
         | ApiRequest::Reset { group }
+        | ApiRequest::DetachVolume { group, .. }
+        | ApiRequest::AttachVolume { group, .. }
         | ApiRequest::Switchover(SwitchoverOrder { group, .. })
         | ApiRequest::TakeOver { group, .. }
         | ApiRequest::Verify { group, .. }

@@ -19,7 +19,7 @@ const STACK_BYTES: usize = 128 << 10;
 
 /// Groups with a device that answers nothing, and which device that is.
 #[derive(Clone, Debug, Default)]
-pub struct Silent(BTreeMap<GroupName, PathBuf>);
+pub struct Silent(BTreeMap<GroupName, Vec<PathBuf>>);
 
 impl Silent {
     /// Asks the devices of all groups of `node`, and those that other nodes have on this machine; takes as long as the slowest answer,
@@ -60,13 +60,22 @@ impl Silent {
         {
             waiting.remove(&number);
         }
-        // Of several the first one is told.
-        Silent(waiting.into_values().rev().collect())
+        let mut silent = BTreeMap::<_, Vec<_>>::new();
+        for (group, device) in waiting.into_values() {
+            silent.entry(group).or_default().push(device);
+        }
+        Silent(silent)
     }
 
     /// Why the group cannot be opened now, if it has such a device.
     pub fn why(&self, group: &GroupName) -> Option<String> {
-        self.0.get(group).map(|device| sentence(device))
+        self.why_without(group, &[])
+    }
+
+    /// The same, where nothing is asked of these devices. Of several the first one is told.
+    pub fn why_without(&self, group: &GroupName, untouched: &[&Path]) -> Option<String> {
+        let mut devices = self.0.get(group)?.iter();
+        devices.find(|device| !untouched.contains(&device.as_path())).map(|device| sentence(device))
     }
 }
 

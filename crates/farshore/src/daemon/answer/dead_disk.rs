@@ -1,0 +1,318 @@
+//! `group detach` and `group attach`: a group goes on without a volume of this node whose disk is dead, and takes it back on another disk.
+//!
+//! What must hold:
+//! * the record comes first, then the group starts anew: whatever ends in between, the next start knows;
+//! * on a primary nobody uses the volume, or who does is cut off; clients of the others are held;
+//! * a disk that has come counts for nothing, and is taken where the peer has what counts.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use engine::identity::Role;
+use engine::{RefusalCode, VolumeId};
+use host::driver::Gone;
+use settings::ConfiguredGroup;
+use tokio::task::spawn_local;
+use tokio::time::{sleep, timeout};
+
+use super::apply::ConfigDesk;
+use super::{CHANGE_PATIENCE, Desk, beside, turn};
+use crate::api::refusals::DeskRefusal;
+use crate::api::{ErrorCode, Reply};
+use crate::daemon::attached;
+use crate::daemon::detached::{DetachRecord, DiskRecords, WrittenRecords};
+use crate::daemon::role_changes::RoleChange;
+
+/// How long a record in the state directory, or a look at a device, is waited for.
+const DISK_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the peer is waited for once the group has started anew.
+const MEETING_PATIENCE: Duration = Duration::from_secs(3);
+/// How often it is looked whether a group has left that is to come again.
+const LATE_LOOK: Duration = Duration::from_millis(500);
+
+/// What is done to a volume.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DiskChange {
+    Detach,
+    Attach,
+}
+
+/// The desk as it changes which volumes of a group are on disks.
+pub(super) struct DiskDesk<'a>(pub &'a Desk);
+
+impl DiskDesk<'_> {
+    pub async fn detach(&self, name: &str, volume: &str, close_clients: bool) -> Result<Reply, Gone> {
+        let group = match self.0.find(name) {
+            Ok((_, group)) => group,
+            Err(unknown) => return Ok(unknown),
+        };
+        if let Err(unknown) = volume_of(&group, volume) {
+            return Ok(unknown);
+        }
+        if !close_clients && let Some(refusal) = self.users_of(name, volume).await? {
+            return Ok(refusal);
+        }
+        if let Some(refusal) = self.is_last_copy(&group, volume).await? {
+            return Ok(refusal);
+        }
+        self.change_disk(&group, volume, DiskChange::Detach).await
+    }
+
+    /// What counts of the volume stands here alone, on a disk with which nothing is wrong: nobody gives that up by a word.
+    async fn is_last_copy(&self, group: &ConfiguredGroup, volume: &str) -> Result<Option<Reply>, Gone> {
+        let Some(status) = self.0.status_of(self.0.config().group_id(group)).await? else { return Ok(None) };
+        let mut named = group.volumes.iter().zip(&status.volumes);
+        let Some((_, now)) = named.find(|(named, _)| named.name.as_str() == volume) else { return Ok(None) };
+        let has_failed = matches!(status.state, engine::state::State::Failed(_));
+        if has_failed || now.is_detached || now.is_unfilled {
+            return Ok(None);
+        }
+        let (name, peer) = (&group.name, group.peer_of(&self.0.node).map(ToString::to_string).unwrap_or_default());
+        let (code, what, first) = if now.is_detached_at_peer {
+            let first = format!("give it a disk on {peer} first ('farshore group attach {name} {volume}' there)");
+            (RefusalCode::VolumeDetached, format!("is detached on {peer}"), first)
+        } else if status.role == Role::Primary && now.is_aside {
+            (
+                RefusalCode::VolumeAside,
+                "is set aside".to_owned(),
+                format!("'farshore sync {name} --volume {volume}' first"),
+            )
+        } else {
+            return Ok(None);
+        };
+        let message = format!(
+            "{name}: nothing was changed: volume {volume} {what}, so what counts of it stands here alone; {first}"
+        );
+        Ok(Some(Reply::refused(code, message)))
+    }
+
+    pub async fn attach(&self, name: &str, volume: &str) -> Result<Reply, Gone> {
+        let group = match self.0.find(name) {
+            Ok((_, group)) => group,
+            Err(unknown) => return Ok(unknown),
+        };
+        match volume_of(&group, volume) {
+            Ok(_) => self.change_disk(&group, volume, DiskChange::Attach).await,
+            Err(unknown) => Ok(unknown),
+        }
+    }
+
+    /// Clients of that export. One that has just left may be attached for a moment still.
+    async fn users_of(&self, name: &str, volume: &str) -> Result<Option<Reply>, Gone> {
+        let export = format!("{name}/{volume}");
+        for look in 0..attached::LOOKS {
+            let mut clients = self.0.control.snapshot().await?.clients;
+            clients.retain(|client| client.export == export);
+            if clients.is_empty() {
+                return Ok(None);
+            }
+            if look + 1 == attached::LOOKS {
+                return Ok(Some(attached::refusal(name, &clients, &format!("group detach {name} {volume}"))));
+            }
+            sleep(attached::LOOK_AGAIN_AFTER).await;
+        }
+        Ok(None)
+    }
+
+    async fn change_disk(&self, group: &ConfiguredGroup, volume: &str, change: DiskChange) -> Result<Reply, Gone> {
+        let name = group.name.as_str();
+        let _alone = match turn(&self.0.changing, (name, &self.0.node), CHANGE_PATIENCE).await {
+            Ok(alone) => alone,
+            Err(refusal) => return Ok(refusal),
+        };
+        let held = match self.0.role_changes.begin(name, RoleChange::Reload, self.0.node.as_str()) {
+            Ok(held) => held,
+            Err(refusal) => return Ok(refusal),
+        };
+        let elsewhere = self.detached_at_peer(group).await?;
+        let before = match self.record_disk(group, volume, (change, elsewhere)).await {
+            Ok(Some(before)) => Some(before),
+            Ok(None) if self.is_up(group, volume, change).await? => {
+                let word = if change == DiskChange::Detach { "is detached already" } else { "is not detached" };
+                return Ok(Reply::unchanged(format!("{name}: volume {volume} {word}; nothing to do")));
+            }
+            Ok(None) => None,
+            Err(refusal) => return Ok(refusal),
+        };
+        let reply = ConfigDesk(self.0).begins_anew(name, held).await?;
+        let warnings = match reply {
+            Reply::Ok { warnings, .. } => warnings,
+            Reply::Error { refusal: Some(refusal), .. } if refusal.code == DeskRefusal::NotDoneYet.word() => {
+                self.0.late.0.borrow_mut().insert(name.to_owned());
+                let message = format!(
+                    "{name}: it is on record, and the group has not come to rest, as a disk owes it an answer: its export is closed, and it \
+                     starts anew when it has that. If the disk hangs for good, restart the daemon of this node"
+                );
+                return Ok(Reply::failed(DeskRefusal::NotDoneYet, message));
+            }
+            other => return Ok(other),
+        };
+        if let Some(why) = self.0.refused.why(name) {
+            return match before.filter(|_| change == DiskChange::Attach) {
+                Some(before) => self.put_back(name, (before, why)).await,
+                None => {
+                    let message = format!("{name}: it is on record, and the group is not taken up: {why}");
+                    Ok(Reply::refused(RefusalCode::GroupFailed, message))
+                }
+            };
+        }
+        self.meets_peer(group).await?;
+        Ok(Reply::done(self.said(group, volume, change).await?, warnings))
+    }
+
+    /// The disk that came cannot be opened: the group goes on without it, as before.
+    async fn put_back(&self, name: &str, (before, why): (WrittenRecords, String)) -> Result<Reply, Gone> {
+        let message = match beside(move || before.write()).await {
+            Err(error) => format!("{name}: the group is not taken up: {why}. Nor can it go on as before: {error:#}"),
+            Ok(()) => match self.0.role_changes.begin(name, RoleChange::Reload, self.0.node.as_str()) {
+                Err(_) => format!(
+                    "{name}: nothing was changed: {why}. 'farshore reset {name}' takes the group up without the disk"
+                ),
+                Ok(held) => {
+                    ConfigDesk(self.0).begins_anew(name, held).await?;
+                    format!("{name}: nothing was changed, and the group goes on without the disk: {why}")
+                }
+            },
+        };
+        Ok(Reply::refused(DeskRefusal::Failed, message))
+    }
+
+    /// Volumes of which the peer says that it has no disk for them.
+    async fn detached_at_peer(&self, group: &ConfiguredGroup) -> Result<Vec<String>, Gone> {
+        let Some(status) = self.0.status_of(self.0.config().group_id(group)).await? else { return Ok(Vec::new()) };
+        let named = group.volumes.iter().zip(&status.volumes).filter(|(_, now)| now.is_detached_at_peer);
+        Ok(named.map(|(named, _)| named.name.to_string()).collect())
+    }
+
+    /// So that what is typed next finds a peer that has heard of it. If it is away, it will hear.
+    async fn meets_peer(&self, group: &ConfiguredGroup) -> Result<(), Gone> {
+        let (id, until) = (self.0.config().group_id(group), Instant::now() + MEETING_PATIENCE);
+        while Instant::now() < until {
+            sleep(attached::LOOK_AGAIN_AFTER).await;
+            if self.0.status_of(id).await?.is_some_and(|status| !status.starting && status.peer.role.is_some()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Records it: what stood there before, or `None` if it says so already.
+    async fn record_disk(
+        &self,
+        group: &ConfiguredGroup,
+        volume: &str,
+        (change, elsewhere): (DiskChange, Vec<String>),
+    ) -> Result<Option<WrittenRecords>, Reply> {
+        let (config, node, named) = (self.0.config(), self.0.node.clone(), group.clone());
+        let (name, volume) = (group.name.to_string(), volume.to_owned());
+        let looked_at = beside(move || {
+            let record = DetachRecord::of(&config, &node, &named);
+            match change {
+                DiskChange::Detach => record.detach(&volume, &elsewhere),
+                DiskChange::Attach => record.attach(&volume),
+            }
+        });
+        let records = match timeout(DISK_PATIENCE, looked_at).await {
+            Ok(Ok(records)) => records,
+            Ok(Err((code, why))) => {
+                let message = format!("{name}: nothing was changed: {why}");
+                return Err(match code {
+                    Some(code) => Reply::refused(code, message),
+                    None => Reply::refused(DeskRefusal::Failed, message),
+                });
+            }
+            Err(_) => {
+                let message = format!(
+                    "{name}: nothing was changed: the state disk, or the device, has answered nothing for {DISK_PATIENCE:?}"
+                );
+                return Err(Reply::refused(DeskRefusal::StateDiskSilent, message));
+            }
+        };
+        let Some(DiskRecords { before, after }) = records else { return Ok(None) };
+        // Not given up: what is written when nobody waits for it any more is a surprise to whoever comes next.
+        let written = beside(move || after.write()).await;
+        written
+            .map(|()| Some(before))
+            .map_err(|error| Reply::refused(DeskRefusal::Failed, format!("{name}: {error:#}")))
+    }
+
+    /// The group runs in accordance with the record.
+    async fn is_up(&self, group: &ConfiguredGroup, volume: &str, change: DiskChange) -> Result<bool, Gone> {
+        let Some(status) = self.0.status_of(self.0.config().group_id(group)).await? else { return Ok(false) };
+        let named = group.volumes.iter().zip(&status.volumes);
+        let mut is_as_recorded = named.filter(|(named, _)| named.name.as_str() == volume);
+        let is_so = is_as_recorded.any(|(_, now)| now.is_detached == (change == DiskChange::Detach));
+        let has_failed = matches!(status.state, engine::state::State::Failed(_));
+        // What is attached already, and failed for another reason, is a matter for 'reset'.
+        Ok(is_so && (!has_failed || change == DiskChange::Attach))
+    }
+
+    async fn said(&self, group: &ConfiguredGroup, volume: &str, change: DiskChange) -> Result<String, Gone> {
+        let (name, peer) = (&group.name, group.peer_of(&self.0.node).map(ToString::to_string).unwrap_or_default());
+        let role = self.0.status_of(self.0.config().group_id(group)).await?.map(|status| status.role);
+        Ok(match (change, role) {
+            (DiskChange::Detach, Some(Role::Primary)) => format!(
+                "{name}: volume {volume} is detached: its export is closed, and the copy on {peer} stays as it is; the other volumes go on"
+            ),
+            (DiskChange::Detach, _) => format!(
+                "{name}: volume {volume} is detached: nothing of it is kept here, and the other volumes go on; with another disk in its place: \
+                 farshore group attach {name} {volume}"
+            ),
+            (DiskChange::Attach, _) => format!(
+                "{name}: volume {volume} has a disk again, which holds nothing of it before all of it was sent, and this node is not promoted \
+                 before that: farshore sync {name} --volume {volume}"
+            ),
+        })
+    }
+}
+
+/// The volume of this name.
+///
+/// # Errors
+/// The answer: there is none.
+pub(super) fn volume_of(group: &ConfiguredGroup, volume: &str) -> Result<VolumeId, Reply> {
+    let found = group.volumes.iter().position(|named| named.name.as_str() == volume);
+    found.and_then(|at| u16::try_from(at).ok()).map(VolumeId).ok_or_else(|| {
+        let names: Vec<_> = group.volumes.iter().map(|volume| volume.name.as_str()).collect();
+        let message = format!("group {} has no volume {volume:?}; its volumes are {}", group.name, names.join(", "));
+        Reply::error(ErrorCode::BadValue, message)
+    })
+}
+
+/// Groups that were told to begin anew, and had not come to rest when nobody waited any longer.
+#[derive(Default)]
+pub(super) struct LateGroups(RefCell<BTreeSet<String>>);
+
+/// They come again once they have left, whoever typed that.
+pub(super) fn bring_back(desk: &Rc<Desk>) {
+    for group in desk.late.0.take() {
+        let desk = desk.clone();
+        spawn_local(async move {
+            if let Err(Gone) = comes_when_left(&desk, &group).await {
+                tracing::warn!("{group}: it does not begin anew, as the daemon ends");
+            }
+        });
+    }
+}
+
+async fn comes_when_left(desk: &Desk, name: &str) -> Result<(), Gone> {
+    loop {
+        sleep(LATE_LOOK).await;
+        let config = desk.config();
+        let Some(id) = config.group(name).map(|group| config.group_id(group)) else { return Ok(()) };
+        let is_there = || async { Ok(desk.control.snapshot().await?.groups.iter().any(|group| group.status.id == id)) };
+        if is_there().await? {
+            continue;
+        }
+        let _alone = desk.changing.lock().await;
+        // A change of the configuration may have brought it by now, or taken it out.
+        let is_known = desk.config().group(name).is_some();
+        if is_known && !is_there().await? && !desk.reopener.opening().contains(name) {
+            tracing::info!("group {name}: it has come to rest, and begins anew");
+            ConfigDesk(desk).comes_back(name).await?;
+        }
+        return Ok(());
+    }
+}

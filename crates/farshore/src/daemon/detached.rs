@@ -1,0 +1,205 @@
+//! Volumes whose disk is dead: their group goes on without them (docs/book/decisions/0067-detach.md).
+//!
+//! The record is written first, and takes effect when the group is opened next. What the engine then has on record is the other half: only a
+//! volume that it knows to have been without a device is given one that counts for nothing.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use engine::identity::Role;
+use engine::superblock::{self, Superblock};
+use engine::{RefusalCode, VolumeId, VolumeSet};
+use host::disk::device_id::DeviceId;
+use host::disk::meta::read_blocks;
+use host::disk::volume::look;
+use settings::{Config, ConfiguredGroup, NodeName};
+use units::size::show_exact;
+
+use super::device_record::{self as record, GroupDevices};
+use super::group_directory::GROUPS;
+
+/// Why nothing is recorded, and the code if it is a refusal of its own.
+pub(super) type NotRecorded = (Option<RefusalCode>, String);
+
+/// What is recorded of the devices of a group, and what is to be.
+pub(super) struct DiskRecords {
+    pub before: WrittenRecords,
+    pub after: WrittenRecords,
+}
+
+/// As it stands in the state directory, or is to stand there.
+#[derive(Clone)]
+pub(super) struct WrittenRecords {
+    directory: PathBuf,
+    devices: GroupDevices,
+    detached: GroupDevices,
+}
+
+/// A group of this node, with what is recorded of its volumes.
+pub(super) struct DetachRecord<'a> {
+    config: &'a Config,
+    node: &'a NodeName,
+    group: &'a ConfiguredGroup,
+    directory: PathBuf,
+}
+
+impl<'a> DetachRecord<'a> {
+    pub fn of(config: &'a Config, node: &'a NodeName, group: &'a ConfiguredGroup) -> DetachRecord<'a> {
+        let here = config.node(node).expect("the node was looked up before");
+        let directory = here.state.join(GROUPS).join(group.name.as_str());
+        DetachRecord { config, node, group, directory }
+    }
+
+    /// The volumes that are detached, with the devices that they were on.
+    ///
+    /// # Errors
+    /// A sentence: the record cannot be read.
+    pub fn read(&self) -> anyhow::Result<GroupDevices> {
+        record::read_detached(&self.directory)
+    }
+
+    fn recorded(&self) -> Option<Superblock> {
+        let blocks = read_blocks(&self.directory.join("superblock"), superblock::FILE_BYTES).ok()?;
+        superblock::read(&blocks, self.config.group_tag(self.group)).ok()?.found
+    }
+
+    /// For each volume: the engine knows it to have no device.
+    pub fn known_without_device(&self) -> Vec<bool> {
+        let known = self.recorded().map(|found| found.detached).unwrap_or_default();
+        (0..).map(VolumeId).take(self.group.volumes.len()).map(|id| known.contains(id)).collect()
+    }
+
+    fn is_known_without_device(&self, volume: &str) -> bool {
+        let known = self.known_without_device();
+        self.group.volumes.iter().zip(known).any(|(named, known)| known && named.name.as_str() == volume)
+    }
+
+    /// The group is to go on without this volume from its next opening on; `None`: it does. Of the others `elsewhere` are without a device
+    /// at the peer.
+    ///
+    /// # Errors
+    /// Why that cannot be, with the code of a refusal.
+    pub fn detach(&self, volume: &str, elsewhere: &[String]) -> Result<Option<DiskRecords>, NotRecorded> {
+        let before = self.records()?;
+        if before.detached.contains_key(volume) {
+            return Ok(None);
+        }
+        let Some(sb) = self.recorded() else {
+            return Err(failed("nothing is recorded of the group on this node, so it has no volume to go on without"));
+        };
+        self.leaves_an_order(volume, &before.detached, &sb.aside, elsewhere)?;
+        let device = match before.devices.get(volume) {
+            Some(device) => device.clone(),
+            None => self.of_size(volume, &sb)?,
+        };
+        let mut after = before.clone();
+        after.detached.insert(volume.to_owned(), device);
+        Ok(Some(DiskRecords { before, after }))
+    }
+
+    /// Something is left of the group, and something in order if this volume is.
+    fn leaves_an_order(
+        &self,
+        volume: &str,
+        detached: &GroupDevices,
+        aside: &VolumeSet,
+        elsewhere: &[String],
+    ) -> Result<(), NotRecorded> {
+        let named = (0..).map(VolumeId).zip(self.group.volumes.iter().map(|named| named.name.as_str()));
+        let named: Vec<_> = named.filter(|(_, name)| !detached.contains_key(*name)).collect();
+        let mut others = named.iter().filter(|(_, name)| *name != volume);
+        if others.clone().next().is_none() {
+            let why = "the group would be left with no volume: what is there to go on?";
+            return Err((Some(RefusalCode::LastInOrder), why.to_owned()));
+        }
+        let in_order =
+            |(id, name): &(VolumeId, &str)| !aside.contains(*id) && !elsewhere.iter().any(|there| there == name);
+        let is_in_order = named.iter().any(|one| one.1 == volume && in_order(one));
+        if is_in_order && !others.any(in_order) {
+            let why = format!(
+                "no other volume of the group is in its order, so nothing of it would be mirrored: 'farshore sync {} --volume NAME' takes one in \
+                 first",
+                self.group.name
+            );
+            return Err((Some(RefusalCode::LastInOrder), why));
+        }
+        Ok(())
+    }
+
+    /// All that is known of a device which is not on record.
+    fn of_size(&self, volume: &str, sb: &Superblock) -> Result<DeviceId, NotRecorded> {
+        let at = self.group.volumes.iter().position(|named| named.name.as_str() == volume);
+        let size = at.and_then(|at| sb.sizes.get(at)).filter(|size| **size > 0);
+        let size = size.ok_or_else(|| failed("how large the volume was is not on record"))?;
+        let mut device = DeviceId::default();
+        device.take_line(&format!("size {size}")).map_err(|error| failed(format!("{error:#}")))?;
+        Ok(device)
+    }
+
+    /// The volume is to be on a device again, from the group's next opening on; `None`: it is. Looks at the device.
+    ///
+    /// # Errors
+    /// Why it stays detached, with the code of a refusal.
+    pub fn attach(&self, volume: &str) -> Result<Option<DiskRecords>, NotRecorded> {
+        let before = self.records()?;
+        let mut after = before.clone();
+        let Some(was) = after.detached.remove(volume) else { return Ok(None) };
+        if self.recorded().is_some_and(|found| found.identity.role == Role::Primary) {
+            let (name, peer) = (&self.group.name, self.group.peer_of(self.node).map(ToString::to_string));
+            let peer = peer.unwrap_or_default();
+            let why = format!(
+                "this node is the primary, and what counts of the volume stands on {peer}: 'farshore demote {name}' here, 'farshore promote {name} \
+                 --force' on {peer}, and then 'farshore group attach {name} {volume}' here"
+            );
+            return Err((Some(RefusalCode::VolumeDetached), why));
+        }
+        self.fits(volume, &was).map_err(|error| failed(format!("{error:#}")))?;
+        // Whatever device is found there is taken from here on. The volume is detached still.
+        after.devices.remove(volume);
+        Ok(Some(DiskRecords { before, after }))
+    }
+
+    /// What is at its path can take the place of the device that it had.
+    fn fits(&self, volume: &str, was: &DeviceId) -> anyhow::Result<()> {
+        let named = self.group.volumes.iter().find(|named| named.name.as_str() == volume);
+        let path = named.context("the group has no such volume")?.device(self.node);
+        if !self.is_known_without_device(volume) {
+            bail!(
+                "the group has not run without the volume since it was detached, as it could not be taken up: put that right first \
+                 ('farshore status {0}'), then 'farshore reset {0}'",
+                self.group.name
+            );
+        }
+        look(path, &self.config.node(self.node).expect("it was looked up before").state)?;
+        let device = DeviceId::of(path).with_context(|| format!("{} cannot be looked at", path.display()))?;
+        if device.size_bytes < was.size_bytes {
+            bail!(
+                "{} has {}, and the device that it replaces had {}: give it one that is as large at least",
+                path.display(),
+                show_exact(device.size_bytes),
+                show_exact(was.size_bytes)
+            );
+        }
+        Ok(())
+    }
+
+    fn records(&self) -> Result<WrittenRecords, NotRecorded> {
+        let detached = self.read().map_err(|error| failed(format!("{error:#}")))?;
+        let devices = record::read_devices(&self.directory).context("the record of its devices");
+        let devices = devices.map_err(|error| failed(format!("{error:#}")))?.unwrap_or_default();
+        Ok(WrittenRecords { directory: self.directory.clone(), devices, detached })
+    }
+}
+
+impl WrittenRecords {
+    /// # Errors
+    /// A sentence: the state disk does not take them. Between the two the volume is detached, as before or as it will be.
+    pub fn write(&self) -> anyhow::Result<()> {
+        record::keep_devices(&self.directory, &self.devices)?;
+        record::write_detached(&self.directory, &self.detached)
+    }
+}
+
+fn failed(why: impl Into<String>) -> NotRecorded {
+    (None, why.into())
+}

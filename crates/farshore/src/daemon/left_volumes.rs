@@ -1,0 +1,136 @@
+//! Whose content stands on a device that comes to a group: where a volume left a group, its device still has what this node held of it,
+//! as primary or as secondary. Under the other role of another group the wrong node's content would count.
+//!
+//! `left` in a group's directory has the devices of volumes that left, each with the role that this node had, and when that was.
+
+use std::fs;
+use std::path::Path;
+
+use engine::identity::Role;
+use host::disk::device_id::{DeviceId, compare};
+use host::driver::group_tag;
+use settings::Config;
+
+use super::device_record::{self, GroupDevices, LeftVolume, LeftVolumes};
+use super::group_directory;
+
+/// What is known of a device that comes.
+struct Former {
+    volume: String,
+    group: String,
+    role: Role,
+    /// Milliseconds since 1970: when it left; `None`: it is about to.
+    left: Option<u64>,
+}
+
+/// Why a volume of `group` that comes on this device cannot count as what it is to be: this node had it in the other role.
+pub(super) fn speaks_against(
+    config: &Config,
+    (groups, group, role): (&Path, &str, Role),
+    (volume, device): (&str, &DeviceId),
+) -> Option<String> {
+    let entries = fs::read_dir(groups).into_iter().flatten().flatten();
+    let known = entries.flat_map(|entry| formers(config, &entry.path(), device));
+    // What is about to leave is newer than what has left.
+    let newest = known.max_by_key(|former| former.left.unwrap_or(u64::MAX)).filter(|former| former.role != role)?;
+    let Former { volume: was, group: of, role: had, left } = newest;
+    let (when, other) = match left {
+        None => (format!("is volume {was} of {of}, of which this node is {}", had.word()), true),
+        Some(_) => (format!("was volume {was} of {of}, and this node was {} when it left", had.word()), of == group),
+    };
+    let which = if other && of != group {
+        format!("'farshore switchover {of}', or of {group},")
+    } else {
+        format!("'farshore switchover {group}'")
+    };
+    let record = groups.join(&of).join(device_record::LEFT);
+    let beside =
+        left.map_or(String::new(), |_| format!("; if nothing of it counts any more, remove {}", record.display()));
+    Some(format!(
+        "the device of volume {volume} {when}, and here this node is {}: what counts of it would be given up for the other node's. First {which} \
+         so that this node has one role in both{beside}",
+        role.word()
+    ))
+}
+
+/// Volumes on this device that leave, or have left, the group of this directory.
+fn formers(config: &Config, directory: &Path, device: &DeviceId) -> Vec<Former> {
+    let Some(group) = directory.file_name().and_then(|name| name.to_str()).map(str::to_owned) else {
+        return Vec::new();
+    };
+    let is_it = |found: &DeviceId| compare(found, device).is_ok();
+    // One that cannot be read is told of where its own group is opened.
+    let left = device_record::read_left(directory).unwrap_or_default();
+    let has_left = left.into_iter().filter(|(_, left)| is_it(&left.device)).map(|(volume, left)| Former {
+        volume,
+        group: group.clone(),
+        role: left.role,
+        left: Some(left.unix_ms),
+    });
+    let mut found: Vec<Former> = has_left.collect();
+    let devices = device_record::read_devices(directory).ok().flatten().unwrap_or_default();
+    let stays = |volume: &str| {
+        config.group(&group).is_some_and(|named| named.volumes.iter().any(|one| one.name.as_str() == volume))
+    };
+    let leaving = devices.into_iter().filter(|(volume, device)| !stays(volume) && is_it(device));
+    let tag = group_tag(config.top.cluster.as_str(), &group);
+    let role = group_directory::recorded(directory, tag).map(|recorded| recorded.identity.role);
+    found.extend(leaving.zip(role).map(|((volume, _), role)| Former {
+        volume,
+        group: group.clone(),
+        role,
+        left: None,
+    }));
+    found
+}
+
+/// What `left` says once these leave a group of which this node is in this role. Those that are in it again are on record there.
+pub(super) fn leaving(
+    directory: &Path,
+    (role, unix_ms): (Role, u64),
+    leave: GroupDevices,
+    now: &GroupDevices,
+) -> LeftVolumes {
+    let mut left = device_record::read_left(directory).unwrap_or_default();
+    left.extend(leave.into_iter().map(|(volume, device)| (volume, LeftVolume { role, unix_ms, device })));
+    left.retain(|_, left| !now.values().any(|device| compare(&left.device, device).is_ok()));
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use settings::example::EXAMPLE;
+
+    use super::*;
+
+    fn device(inode: u64) -> DeviceId {
+        let mut id = DeviceId::default();
+        let lines = ["size 4096".to_owned(), "kind file".to_owned(), format!("inode {inode}")];
+        lines.iter().for_each(|line| id.take_line(line).expect("a fact"));
+        id
+    }
+
+    /// The role in which it was here last counts, also where it went through several groups.
+    #[test]
+    fn a_device_comes_in_the_role_in_which_it_left() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let groups = scratch.path();
+        let config = Config::parse(Path::new("/farshore.toml"), EXAMPLE).unwrap_or_else(|why| panic!("{why}"));
+        let says = |role: Role, inode: u64| speaks_against(&config, (groups, "db", role), ("log", &device(inode)));
+        assert_eq!(says(Role::Primary, 7), None);
+        for (group, role, unix_ms) in [("h", Role::Secondary, 5), ("k", Role::Primary, 9)] {
+            let directory = groups.join(group);
+            fs::create_dir(&directory).expect("made");
+            let leave = GroupDevices::from([("x".to_owned(), device(7))]);
+            let left = leaving(&directory, (role, unix_ms), leave, &GroupDevices::new());
+            fs::write(directory.join(device_record::LEFT), device_record::text_of_left(&left)).expect("written");
+            let why =
+                says(if role == Role::Primary { Role::Secondary } else { Role::Primary }, 7).expect("the other role");
+            assert!(why.contains(&format!("was volume x of {group}")) && why.contains("switchover db"), "{why}");
+            assert_eq!((says(role, 7), says(Role::Primary, 8)), (None, None));
+        }
+        // What has come again is no longer one that left.
+        let now = GroupDevices::from([("y".to_owned(), device(7))]);
+        assert!(leaving(&groups.join("k"), (Role::Primary, 12), GroupDevices::new(), &now).is_empty());
+    }
+}

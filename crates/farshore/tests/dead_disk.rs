@@ -1,0 +1,234 @@
+//! The recipe of docs/book/operate/dead-disk.md with real daemons: one disk of the secondary is gone, the other volume goes on in order, and
+//! the lost one comes back on an empty disk.
+
+use std::fs::{self, File};
+use std::time::Duration;
+
+use forgetful::ForgetfulStore;
+
+use crate::common::{GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
+
+const MIB: u64 = 1 << 20;
+
+fn volume(pair: &Pair, node: Side, key: &str) -> bool {
+    pair.status(node)["volumes"][0][key] == true
+}
+
+fn warns(pair: &Pair, node: Side, part: &str) -> bool {
+    let status = pair.status(node);
+    let warnings = status["warnings"].as_array().into_iter().flatten();
+    warnings.filter_map(|warning| warning.as_str()).any(|warning| warning.contains(part))
+}
+
+/// A disk of that size takes the place of the one of the volume `data`.
+fn replaces(pair: &Pair, node: Side, bytes: u64) {
+    let path = pair.device(node, "data");
+    let _ = fs::remove_file(&path);
+    File::create(&path).and_then(|disk| disk.set_len(bytes)).expect("a disk");
+}
+
+// proves: rule 11, P2, P3
+#[test]
+fn a_group_goes_on_without_a_dead_disk_of_the_secondary_and_takes_another_one() {
+    let mut pair = Pair::replicating(&PairPlan { mode: "sync", volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    pair.qemu_io(Side::Near, "data", &["write -P 3 0 1M", "flush"]);
+    pair.wait_for(Side::Near, "replicating");
+    // The daemon starts while the disk is missing.
+    assert!(pair.stop(Side::Far).success());
+    fs::remove_file(pair.device(Side::Far, "data")).expect("it was there");
+    pair.serve(Side::Far);
+    expect(
+        &pair.run(Side::Far, &["group", "detach", GROUP, "data"]),
+        0,
+        &["volume data is detached", "group attach g data"],
+    );
+    expect(&pair.run(Side::Far, &["group", "detach", GROUP, "data"]), 0, &["is detached already; nothing to do"]);
+    expect(&pair.run(Side::Far, &["group", "detach", GROUP, "log"]), 2, &["left with no volume"]);
+    pair.wait_for(Side::Near, "replicating");
+    pair.qemu_io(Side::Near, "data", &["write -P 4 1M 1M", "flush"]);
+    pair.qemu_io(Side::Near, "log", &["write -P 5 0 1M", "flush"]);
+    pair.until("the far node says it", |pair| {
+        volume(pair, Side::Far, "detached") && volume(pair, Side::Far, "set_aside")
+    });
+    pair.until("the near node says it", |pair| warns(pair, Side::Near, "volume data is detached on far"));
+    assert!(volume(&pair, Side::Near, "set_aside") && !volume(&pair, Side::Near, "detached"));
+    expect(&pair.run(Side::Near, &["sync", GROUP, "--volume", "data"]), 2, &["detached on the peer"]);
+    expect(&pair.run(Side::Near, &["switchover", GROUP, "--to", "far"]), 2, &["without volume data"]);
+    // Restarts change nothing of it.
+    assert!(pair.stop(Side::Far).success() && pair.stop(Side::Near).success());
+    pair.serve(Side::Far);
+    pair.serve(Side::Near);
+    pair.wait_for(Side::Near, "replicating");
+    assert!(volume(&pair, Side::Far, "detached"));
+    // Another disk: one that is too small, then one that is larger.
+    expect(&pair.run(Side::Far, &["group", "attach", GROUP, "data"]), 2, &["does not exist"]);
+    replaces(&pair, Side::Far, MIB);
+    expect(&pair.run(Side::Far, &["group", "attach", GROUP, "data"]), 2, &["nothing was changed", "as large at least"]);
+    replaces(&pair, Side::Far, 6 * MIB);
+    expect(&pair.run(Side::Far, &["group", "attach", GROUP, "data"]), 0, &["has a disk again", "sync g --volume data"]);
+    expect(&pair.run(Side::Far, &["group", "attach", GROUP, "data"]), 0, &["is not detached; nothing to do"]);
+    pair.until("it is known", |pair| !warns(pair, Side::Near, "is detached on far"));
+    pair.wait_for(Side::Near, "replicating");
+    // Nothing of the volume is on it yet.
+    assert!(
+        volume(&pair, Side::Far, "unfilled")
+            && warns(&pair, Side::Far, "volume data has a disk here that no sync has filled")
+    );
+    let refused = pair.run(Side::Far, &["promote", GROUP, "--force"]);
+    expect(&refused, 2, &["volume data has a disk here that no sync has filled", "farshore group detach g NAME"]);
+    pair.done(Side::Near, &["sync", GROUP, "--volume", "data", "--wait"]);
+    assert!(!volume(&pair, Side::Far, "unfilled"));
+    for node in Side::BOTH {
+        pair.until("it has rejoined", |pair| !volume(pair, node, "set_aside"));
+    }
+    pair.qemu_io(Side::Near, "data", &["write -P 6 2M 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["log"]);
+    let (near, far) = (pair.content(Side::Near, "data"), pair.content(Side::Far, "data"));
+    assert!(far.len() > near.len() && far[..near.len()] == near, "all of it was sent");
+}
+
+// proves: P1, P6
+#[test]
+fn a_primary_closes_the_export_of_a_volume_without_a_disk_and_serves_the_others() {
+    let mut pair = Pair::replicating(&PairPlan { mode: "async", volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    pair.qemu_io(Side::Near, "data", &["write -P 3 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    let user = pair.start_qemu_io(Side::Near, "data", &["sleep 5000"]);
+    pair.until("it is attached", |pair| pair.status(Side::Near)["volumes"][0]["clients"] == 1);
+    expect(&pair.run(Side::Near, &["group", "detach", GROUP, "data"]), 2, &["1 client is attached", "--close-clients"]);
+    let other =
+        pair.start_qemu_io(Side::Near, "log", &["write -P 4 0 64k", "sleep 3000", "write -P 5 64k 64k", "flush"]);
+    pair.until("it is attached", |pair| pair.status(Side::Near)["volumes"][1]["clients"] == 1);
+    expect(
+        &pair.run(Side::Near, &["group", "detach", GROUP, "data", "--close-clients"]),
+        0,
+        &["volume data is detached: its export is closed, and the copy on far stays as it is"],
+    );
+    let (is_fine, said) = other.finish(&mut pair);
+    assert!(is_fine, "a client of the other volume went on: {said}");
+    drop(user);
+    pair.wait_for(Side::Near, "replicating");
+    assert!(volume(&pair, Side::Near, "detached"));
+    assert_eq!(pair.status(Side::Near)["volumes"][0]["clients"], 0);
+    // What counts of it stands on the other node alone.
+    pair.until("far has heard of it", |pair| warns(pair, Side::Far, "is detached on near"));
+    expect(&pair.run(Side::Far, &["group", "detach", GROUP, "data"]), 2, &["nothing was changed", "stands here alone"]);
+    expect(
+        &pair.run(Side::Near, &["group", "attach", GROUP, "data"]),
+        2,
+        &["stands on far", "demote g", "promote g --force"],
+    );
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
+}
+
+// proves: P5, P8
+/// The disk that came cannot be opened: that cost all volumes of the group, and `group detach` did not help either.
+#[test]
+fn a_disk_that_cannot_be_opened_is_put_back() {
+    let mut pair = Pair::replicating(&PairPlan { volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    let path = pair.device(Side::Far, "data");
+    fs::remove_file(&path).expect("it was there");
+    pair.done(Side::Far, &["group", "detach", GROUP, "data"]);
+    pair.wait_for(Side::Near, "replicating");
+    for _ in 0..2 {
+        std::os::unix::fs::symlink(pair.device(Side::Far, "log"), &path).expect("a link");
+        expect(
+            &pair.run(Side::Far, &["group", "attach", GROUP, "data"]),
+            2,
+            &["nothing was changed, and the group goes on without the disk", "two volumes cannot share a device"],
+        );
+        pair.wait_for(Side::Near, "replicating");
+        pair.until("it is told", |pair| volume(pair, Side::Far, "detached") && !volume(pair, Side::Far, "unfilled"));
+        fs::remove_file(&path).expect("it was there");
+        // What is on record is what was before.
+        assert!(pair.stop(Side::Far).success());
+        pair.serve(Side::Far);
+        expect(&pair.run(Side::Far, &["group", "detach", GROUP, "data"]), 0, &["nothing to do"]);
+    }
+    replaces(&pair, Side::Far, 4 * MIB);
+    pair.done(Side::Far, &["group", "attach", GROUP, "data"]);
+    pair.until("it is known", |pair| !warns(pair, Side::Near, "is detached on far"));
+    pair.done(Side::Near, &["sync", GROUP, "--volume", "data", "--wait"]);
+    pair.qemu_io(Side::Near, "data", &["write -P 6 2M 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
+}
+
+// proves: P8
+/// A detached volume left the group, and came again under its name: the record of its dead disk took the group down.
+#[test]
+fn a_detached_volume_leaves_the_group_and_comes_again() {
+    let mut pair = Pair::replicating(&PairPlan { volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    pair.qemu_io(Side::Near, "data", &["write -P 3 0 1M", "flush"]);
+    pair.qemu_io(Side::Near, "log", &["write -P 4 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    fs::remove_file(pair.device(Side::Far, "data")).expect("it was there");
+    pair.done(Side::Far, &["group", "detach", GROUP, "data"]);
+    pair.wait_for(Side::Near, "replicating");
+    let with = fs::read_to_string(pair.config()).expect("the configuration is there");
+    let device = |node| pair.device(node, "data").display().to_string();
+    let table =
+        format!("[groups.{GROUP}.volumes.data]\nnear = \"{}\"\nfar = \"{}\"\n", device(Side::Near), device(Side::Far));
+    let without = with.replace(&table, "");
+    assert_ne!(with, without);
+    fs::write(pair.config(), &without).expect("written");
+    for node in [Side::Far, Side::Near] {
+        pair.done(node, &["config", "apply"]);
+    }
+    pair.wait_for(Side::Near, "replicating");
+    replaces(&pair, Side::Far, 6 * MIB);
+    fs::write(pair.config(), &with).expect("written");
+    for node in [Side::Far, Side::Near] {
+        pair.done(node, &["config", "apply"]);
+    }
+    pair.wait_for(Side::Near, "replicating");
+    // Whose content counts of what came somebody has to say.
+    pair.done(Side::Near, &["sync", GROUP, "--volume", "data", "--wait"]);
+    for node in Side::BOTH {
+        pair.until("it is one of them", |pair| {
+            ["detached", "unfilled", "set_aside"].iter().all(|key| !volume(pair, node, key))
+        });
+    }
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["log"]);
+    let (near, far) = (pair.content(Side::Near, "data"), pair.content(Side::Far, "data"));
+    assert!(far.len() > near.len() && far[..near.len()] == near, "all of it was sent");
+}
+
+// proves: P8
+/// The disk hangs: the group left when it had its answer, and nobody brought it back.
+#[test]
+fn a_group_whose_disk_hangs_begins_anew_once_it_answers() {
+    if must_skip_stores("a_group_whose_disk_hangs_begins_anew_once_it_answers") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan { volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    fs::create_dir(pair.path("store")).expect("a directory");
+    let store = ForgetfulStore::mount(&pair.path("store")).expect("FUSE and root: asked before");
+    let (path, hangs) = (pair.device(Side::Far, "data"), pair.path("store/data"));
+    File::create(&hangs).and_then(|disk| disk.set_len(4 * MIB)).expect("a disk");
+    pair.edit_config(&path.display().to_string(), &hangs.display().to_string());
+    pair.first_sync();
+    pair.wait_for(Side::Near, "replicating");
+    store.hang();
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 64k", "flush"]);
+    std::thread::sleep(Duration::from_secs(2));
+    let (code, said) = pair.output_of(Side::Far, &["group", "detach", GROUP, "data"]);
+    assert!(
+        code != 0 && said.contains("it is on record") && said.contains("starts anew when it has that"),
+        "{code}: {said}"
+    );
+    store.answer_again();
+    pair.until("it is back", |pair| volume(pair, Side::Far, "detached"));
+    pair.wait_for(Side::Near, "replicating");
+    pair.qemu_io(Side::Near, "log", &["write -P 6 0 64k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["log"]);
+}
