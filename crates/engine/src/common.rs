@@ -1,12 +1,14 @@
 //! What both halves of a group use: what it is set to, its state, its volumes, its records.
 
 pub mod export;
+pub mod given_window;
 pub mod numbers;
 pub mod writers;
 
 use alloc::format;
 use core::time::Duration;
 
+use crate::common::given_window::GivenWindow;
 use crate::common::numbers::WriteNumbers;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::cell::CellHead;
@@ -61,6 +63,7 @@ pub(crate) struct GroupCommon {
     fenced: Option<Mono>,
     /// Not opened, whatever else is known: the peer, which is connected, has not said who it is since a reset.
     awaits_peer: bool,
+    pub window: GivenWindow,
     pub counters: GroupCounters,
     pub memory: MemoryWish,
     wakes: Wakes,
@@ -83,6 +86,7 @@ impl GroupCommon {
             clock: ClockNews::default(),
             fenced: None,
             awaits_peer: false,
+            window: GivenWindow::default(),
             counters: GroupCounters::default(),
             memory: MemoryWish::default(),
             wakes: Wakes::default(),

@@ -29,6 +29,10 @@ pub(crate) enum GroupTimer {
     LocalFlush,
     Tick,
     HoldEnd,
+    /// The peer window that was given ends.
+    Window,
+    /// The secondary asks for one.
+    WindowAsk,
     Autosync,
     /// The next snapshot may begin.
     Snapshot,
@@ -51,11 +55,13 @@ pub(crate) enum GroupTimer {
 }
 
 impl GroupTimer {
-    pub const ALL: [GroupTimer; 15] = [
+    pub const ALL: [GroupTimer; 17] = [
         GroupTimer::Waits,
         GroupTimer::LocalFlush,
         GroupTimer::Tick,
         GroupTimer::HoldEnd,
+        GroupTimer::Window,
+        GroupTimer::WindowAsk,
         GroupTimer::Autosync,
         GroupTimer::Snapshot,
         GroupTimer::Stall,

@@ -229,6 +229,14 @@ impl Group {
                 self.secondary.receive(&mut self.common, cx, &header, payload);
                 Some(())
             }
+            FrameKind::WindowAsk => {
+                peer_window::asked(self, cx, &header);
+                Some(())
+            }
+            FrameKind::Window => {
+                peer_window::heard(self, cx, &header);
+                Some(())
+            }
             FrameKind::Union => {
                 self.secondary.union_named(&mut self.common, cx, &self.primary.peer.greeting, &header, control)
             }
@@ -263,6 +271,8 @@ impl Group {
             GroupTimer::RecordAgain => self.common.record_again(cx),
             GroupTimer::Greeting => self.primary.peer.not_greeted(&mut self.common, cx),
             GroupTimer::Tick => self.primary.peer.send_tick(&mut self.common, cx),
+            GroupTimer::Window => self.common.window_ended(cx),
+            GroupTimer::WindowAsk => peer_window::ask(self, cx),
             GroupTimer::HoldEnd => self.primary.hold_ended(&mut self.common, cx),
             GroupTimer::Autosync => self.primary.try_autosync(&mut self.common, cx),
             GroupTimer::Snapshot => self.primary.peer.snapshot_due(&mut self.common, cx),
@@ -313,6 +323,7 @@ pub mod forks;
 pub mod handover;
 pub mod meeting;
 pub mod orders;
+pub mod peer_window;
 pub mod receiving;
 pub mod records;
 pub mod reset;

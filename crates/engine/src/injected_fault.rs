@@ -196,6 +196,10 @@ faults! {
         "An export that waits for its operator opens after a restart.";
     LoneTailJoined, "lone-tail-joined", "rule 5, P6",
         "An old primary that went on alone in its queue is taken for one that handed over, and its tail is overwritten by itself.";
+    WindowNotKept, "window-not-kept", "rule 14, P1",
+        "A primary answers writers alone while its peer counts on the window that it gave.";
+    WindowFromAnswer, "window-from-answer", "rule 14, P1",
+        "A secondary counts the peer window from the answer, not from its question.";
     QueuedStillPromised, "queued-still-promised", "P1",
         "Writers of a peer that is too slow or silent are answered without it, and the group still says that both have what it answers.";
     RunsOfPeer, "runs-of-peer", "P1",

@@ -50,7 +50,7 @@ pub use records::activity;
 pub use refusal::{Refusal, RefusalCode, Retry};
 pub use settings::{Settings, StartAlone};
 pub use shared::coverage;
-pub use shared::promotion::BOTH_PRIMARY;
+pub use shared::promotion::{BOTH_PRIMARY, NOT_IN_WINDOW};
 pub use time::{Mono, Now, Timers, Wall};
 
 use state::State;
@@ -238,6 +238,10 @@ pub enum Command {
     /// `entropy` makes the new generation's tag.
     Promote {
         force: bool,
+        entropy: u64,
+    },
+    /// As a forced one, but only while a peer window proves that nothing which was acknowledged is missing here (rule 14).
+    PromoteInWindow {
         entropy: u64,
     },
     /// The primary hands over to this node of the group (rule 15). `limit`: for how long its clients may be held.

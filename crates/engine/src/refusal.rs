@@ -78,6 +78,7 @@ refusal_codes! {
     PeerFailed = "peer-failed", Never, "the peer's half of the group has failed";
     PeerUnfit = "peer-unfit", Never, "the peer's half of the group does not fit this one";
     CopyBehind = "copy-behind", Never, "the peer has, or may have, what this copy lacks; `promote --force` gives that up";
+    WindowClosed = "window-closed", Never, "no peer window proves that nothing which was acknowledged is missing here: `promote --force` says what may be";
     HandedOver = "handed-over", Never, "this node handed over to the peer, which may be promoted; `promote --force` takes the demotion back";
     NotInStep = "not-in-step", Later, "the peer does not have everything, and a switchover would hold clients up until it has";
     NotInGroup = "not-in-group", Never, "the node that was named is none of the group's";

@@ -2,6 +2,7 @@
 
 pub mod delta;
 pub mod journal;
+pub mod known_window;
 pub mod primary_report;
 pub mod progress;
 pub mod receive;
@@ -22,6 +23,7 @@ use crate::context::Cx;
 use crate::formats::wire::FlushPoints;
 use crate::ids::*;
 use crate::secondary::delta::DeltaSave;
+use crate::secondary::known_window::KnownWindow;
 use crate::secondary::primary_report::PrimaryReport;
 use crate::secondary::receive::StreamBeginning;
 use crate::secondary::replay::{JournalReplay, ReplayEnd};
@@ -46,6 +48,8 @@ pub(crate) struct SnapshotPosition {
 pub(crate) struct Secondary {
     pub replica: OrderedReplica,
     pub primary_report: PrimaryReport,
+    /// What the primary promised of writes that this copy does not have.
+    pub window: KnownWindow,
     /// What is saved of this copy before a peer that was chosen over it overwrites it.
     pub delta: DeltaSave,
     /// A stream waits to begin until what came before is applied.
@@ -72,6 +76,7 @@ impl Secondary {
         Secondary {
             replica: OrderedReplica::new(config),
             primary_report: PrimaryReport::default(),
+            window: KnownWindow::default(),
             delta: DeltaSave::default(),
             beginning: None,
             begins: 0,

@@ -61,6 +61,10 @@ pub struct GroupStatus {
     pub memory_bytes: u64,
     /// What a promotion would give now (secondary): the position in the write order, and the primary's time of it.
     pub promotable: Option<(Position, Wall)>,
+    /// For so long a promotion loses nothing that was acknowledged, whatever became of the primary (secondary).
+    pub peer_window: Option<Duration>,
+    /// Writers of a primary whose answers wait for the end of the window that its peer counts on, and how long that is still.
+    pub held_answers: Option<(usize, Duration)>,
     pub rollback_point: Option<RollbackPointStatus>,
     pub writes: u64,
     pub written_bytes: u64,
@@ -231,6 +235,8 @@ pub struct GroupGlance {
     pub needs_verification: bool,
     /// Volumes that are set aside: on a secondary its copy is one without them.
     pub aside: VolumeSet,
+    /// Until then a promotion of this secondary loses nothing that was acknowledged.
+    pub peer_window_until: Option<Mono>,
 }
 
 #[derive(Clone, Copy, Debug)]

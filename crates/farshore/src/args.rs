@@ -132,7 +132,7 @@ pub enum CliCommand {
     Demote(DemoteArgs),
     /// Make this node the primary of a group: its exports open
     #[command(
-        after_help = "Examples:\n  farshore promote db\n  farshore promote db --on beta       (typed on alpha)\n  farshore promote db --force         (says what may be lost; the peer must be stopped)\n\nA node that is primary already has nothing to do."
+        after_help = "Examples:\n  farshore promote db\n  farshore promote db --on beta       (typed on alpha)\n  farshore promote db --force         (says what may be lost; the peer must be stopped)\n  farshore promote db --in-window     (only if nothing that was acknowledged is lost: policy \"hold\")\n\nA node that is primary already has nothing to do."
     )]
     Promote(PromoteArgs),
     /// Start a group that failed anew, without a restart of the daemon
@@ -421,6 +421,9 @@ pub struct PromoteArgs {
     /// Promote although the peer may have acknowledged writes this node never saw; on a terminal it says what may be lost, and asks
     #[arg(long)]
     pub force: bool,
+    /// As --force, but only while the peer window proves that nothing which the peer acknowledged is missing here; else nothing is done
+    #[arg(long, conflicts_with = "force")]
+    pub in_window: bool,
     /// Do not ask
     #[arg(long, requires = "force")]
     pub yes: bool,

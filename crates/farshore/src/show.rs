@@ -181,6 +181,25 @@ fn page(node: &str, group: &GroupView, paint: &Paint) -> String {
     if group.role == Role::Secondary {
         line("Promotable", &promotable_words(group));
     }
+    if let Some(left) = group.peer_window_s {
+        line(
+            "Window",
+            &format!("nothing that the primary acknowledged is missing here, for {} more at least", show_seconds(left)),
+        );
+    }
+    if let Some(left) = group.held_writers_s {
+        let writers = match group.held_writers {
+            1 => "1 writer waits".to_owned(),
+            many => format!("{many} writers wait"),
+        };
+        line(
+            "Held",
+            &format!(
+                "{writers} up to {} for the end of the peer window that the other node counts on",
+                show_seconds(left)
+            ),
+        );
+    }
     for mark in &group.marks {
         line("Kept", &mark_line(mark));
     }
@@ -332,7 +351,10 @@ pub(crate) fn promotable_words(group: &GroupView) -> String {
             let time = time_words(point.time.as_deref());
             format!("the image at {time} (primary's clock), sequence {}", point.sequence)
         }
-        None => "no consistent image now".to_owned(),
+        None => match group.volumes.iter().find(|volume| volume.unfilled) {
+            Some(volume) => format!("no: volume {} has a disk here that no sync has filled", volume.name),
+            None => "no consistent image now".to_owned(),
+        },
     }
 }
 

@@ -107,9 +107,13 @@ pub fn group(state: GroupState) -> GroupView {
         journal: None,
         peers: vec![],
         promotable: None,
+        peer_window_s: None,
+        held_writers: 0,
+        held_writers_s: None,
         marks: Vec::new(),
         sync: None,
         sync_ordered: false,
+        syncs_by_itself: false,
         sync_position: None,
         assumed_equal: false,
         differs: false,
@@ -390,7 +394,13 @@ fn commands_report_success_warning_and_refusal() {
     let asked = puppet.asked();
     assert_eq!(
         asked[2],
-        ApiRequest::Promote { group: "db".into(), force: true, skip_hooks: false, is_announced: false }
+        ApiRequest::Promote {
+            group: "db".into(),
+            force: true,
+            in_window: false,
+            skip_hooks: false,
+            is_announced: false
+        }
     );
     assert_eq!(asked[3], ApiRequest::Demote { group: "db".into(), close_clients: true, skip_hooks: false });
     assert_eq!(asked[4], ApiRequest::Set { group: "db".into(), settings: settings.into() });

@@ -166,7 +166,7 @@ fn made_up(groups: usize) -> PageFacts {
             "memory_bytes": 9, "journal": {"bytes": 1, "limit_bytes": 2},
             "peers": [{"node": "far", "link": "connected", "link_since_s": 5.0, "lag_bytes": 1, "lag_seconds": 0.5, "heard_s": 1.0,
                 "dirty_bytes": 3, "recovery_point": {"sequence": 81204, "time": "2026-11-21T03:12:41.123Z"}}],
-            "promotable": {"sequence": 81204, "time": "2026-11-21T03:12:41.123Z"},
+            "promotable": {"sequence": 81204, "time": "2026-11-21T03:12:41.123Z"}, "peer_window_s": 24.5,
             "marks": [{"name": "before-sync-1", "sequence": 1, "time": "2026-11-21T03:12:41.123Z", "used_bytes": 1, "reserved_bytes": 2,
                 "limit_bytes": 9}],
             "sync": {"full": false, "done_bytes": 1, "total_bytes": 2, "rate_bytes_per_s": 1.0, "missing_bytes_per_s": 4},

@@ -95,6 +95,61 @@ fn held_writers_wait_for_the_line_and_succeed() {
     assert!(pair.content(Side::Far, "data")[1 << 20..2 << 20].iter().all(|byte| *byte == 2));
 }
 
+// proves: P1, rule 14
+/// The machine of the primary is gone: within its peer window the copy is promoted, and nothing that was acknowledged is missing.
+#[test]
+fn within_the_peer_window_a_copy_is_promoted_without_loss() {
+    let mut pair = over_a_relay("policy = \"hold\"\nhold = \"10min\"");
+    pair.until("the copy knows of the window", |pair| {
+        pair.status(Side::Far)["peer_window_s"].as_f64().is_some_and(|left| left > 590.0)
+    });
+    let (code, said) = pair.output_of(Side::Far, &["promote", GROUP, "--in-window"]);
+    assert!(code == 2 && said.contains("the peer is primary and connected"), "{code}: {said}");
+    pair.qemu_io(Side::Near, "data", &["write -P 7 1M 1M"]);
+    pair.kill(Side::Near);
+    pair.until("the copy knows that the primary is gone", |pair| {
+        pair.status(Side::Far)["peers"][0]["link"] != "connected"
+    });
+    let (_, shown) = pair.output_of(Side::Far, &["status", GROUP, "--local"]);
+    assert!(
+        shown.contains("Window") && shown.contains("nothing that the primary acknowledged is missing here"),
+        "{shown}"
+    );
+    let (code, said) = pair.output_of(Side::Far, &["promote", GROUP]);
+    assert!(code == 2 && said.contains("--in-window"), "{code}: {said}");
+    let (code, said) = pair.output_of(Side::Far, &["promote", GROUP, "--in-window"]);
+    assert!(code == 1 && said.contains("nothing that the peer has acknowledged is missing here"), "{code}: {said}");
+    pair.qemu_io(Side::Far, "data", &["read -P 7 1M 1M", "read -P 1 0 1M"]);
+}
+
+/// Nobody is held for a peer that is away: nothing proves that a copy has everything.
+#[test]
+fn without_a_peer_window_nothing_is_promoted_that_is_to_lose_nothing() {
+    let mut pair = over_a_relay("policy = \"degrade\"");
+    pair.kill(Side::Near);
+    let (code, said) = pair.output_of(Side::Far, &["promote", GROUP, "--in-window", "--json"]);
+    assert!(code == 2 && said.contains("\"window-closed\"") && said.contains("--force"), "{code}: {said}");
+    let (code, said) = pair.output_of(Side::Far, &["promote", GROUP, "--in-window", "--force"]);
+    assert!(code == 3 && said.contains("cannot be used with"), "{code}: {said}");
+}
+
+/// Killed in its window, a primary that starts while its peer is away answers nobody alone before the window is over.
+#[test]
+fn a_primary_that_starts_anew_keeps_to_its_window() {
+    let mut pair = over_a_relay("policy = \"hold\"\nhold = \"3s\"\nstart_alone = \"serve\"");
+    pair.until("the copy knows of the window", |pair| !pair.status(Side::Far)["peer_window_s"].is_null());
+    pair.kill(Side::Near);
+    pair.kill(Side::Far);
+    pair.serve(Side::Near);
+    let waiting = pair.start_qemu_io(Side::Near, "data", &["write -P 2 1M 4k"]);
+    pair.until("a writer is held", |pair| pair.status(Side::Near)["held_writers"] == 1);
+    let (_, shown) = pair.output_of(Side::Near, &["status", GROUP, "--local"]);
+    assert!(shown.contains("1 writer waits up to"), "{shown}");
+    let (is_done, said) = waiting.finish(&mut pair);
+    assert!(is_done, "{said}");
+    assert_eq!(pair.status(Side::Near)["held_writers"], 0);
+}
+
 #[test]
 fn held_writers_are_released_when_the_window_ends() {
     for (degrade, protection) in [("queue", "queued"), ("logging", "local-only")] {

@@ -120,7 +120,7 @@ keyed! {
         /// The peer window; acts only under [`PolicyChoice::Hold`].
         "hold" => hold: Duration = duration(limits::HOLD);
             "how long writers stand still with policy = \"hold\"",
-            "the peer window of `policy = \"hold\"`: writers stand still for so long at most, and `wait_limit` longer if the link is back by then. It is one window until the group is in step again, however often the link flaps";
+            "the peer window of `policy = \"hold\"`: writers stand still for so long at most, and `wait_limit` longer if the link is back by then. It is one window until the group is in step again, however often the link flaps. For so long after its last word the other node knows that nothing which was acknowledged is missing there: `promote --in-window` ([decision 70](decisions/0070-peer-window.md))";
         /// Longest time one write waits for the peer before `policy` acts.
         "wait_limit" => wait_limit: Duration = duration(limits::WAIT_LIMIT);
             "longest time one write waits for the peer before the policy acts",

@@ -239,6 +239,8 @@ fn links() -> Vec<Limit> {
         data::WALL_MAX => "what a peer's clock may say, in ns since 1970", format!("the year {year}");
         data::HEARTBEAT_EVERY => "from a heartbeat to the next", "";
         data::SILENCE_SUSPECT => "a silence after which a full queue no longer waits for the peer", "";
+        data::WINDOW_ASK_EVERY => "a secondary asks for the peer window so often, or four times in a window", "";
+        data::WINDOW_ANSWERED_WITHIN => "a question for the peer window is asked anew after this, or half of the window", "";
         data::SILENCE_LEAVES_BEHIND => "a silence after which writers go on without the peer, with `degrade = \"queue\"`",
             "or the limit in round trips, if longer";
         data::SILENCE_LEAVES_BEHIND_ROUND_TRIPS => "round trips without a sign of life after which writers go on without the peer, with `degrade = \"queue\"`",

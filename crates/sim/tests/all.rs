@@ -55,6 +55,7 @@ mod one_way_cut;
 mod orders;
 mod page_cache;
 mod patient_link;
+mod peer_window;
 mod permits;
 mod primary_report;
 mod pulls;

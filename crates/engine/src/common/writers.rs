@@ -29,6 +29,10 @@ impl GroupCommon {
         if op.stage() != WriteStage::Here || !(op.remote_done || op.failed.is_some()) {
             return;
         }
+        if self.holds_answer(cx, slot) {
+            return;
+        }
+        let op = self.slots.write(slot);
         let (id, result) = (op.id, op.failed.map_or(if broken { Err(IoError::Io) } else { Ok(()) }, Err));
         if !core::mem::replace(&mut op.answered, true) {
             cx.reply(id, result);

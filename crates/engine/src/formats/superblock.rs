@@ -14,7 +14,7 @@ use crate::time::Wall;
 pub use crate::formats::cell::Rejected;
 
 /// Format versions: 7 knows what speaks against the copy, what the peer had confirmed before the last change of role, where the copy went
-/// back to, over which history this node keeps its own, and which volumes are set aside, detached or not filled yet; 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the unverified run; 3 carries what the peer confirmed; 2 keeps each update twice,
+/// back to, over which history this node keeps its own, which volumes are set aside, detached, not filled yet or renamed, and the peer window that was given; 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the unverified run; 3 carries what the peer confirmed; 2 keeps each update twice,
 /// and knows the flush points, the unverified run and the rollback point. 6 to 1 were never released.
 pub const VERSION: u16 = 7;
 pub const KIND: CellKind = CellKind { magic: *b"FSHSUPER", version: VERSION };
@@ -31,11 +31,13 @@ mod volume_flag {
     /// The sync under way leaves it aside.
     pub const SYNC_ASIDE: u64 = 1 << 46;
     pub const ALL: u64 = ASIDE | SYNC_ASIDE;
-    /// Above its flush point: the volume is detached.
-    pub const DETACHED: u64 = 1 << 63;
-    /// Beside that: it has a device that was not filled yet.
+    /// Above its flush point, one of: the volume is detached,
+    pub const DETACHED: u64 = 2 << 62;
+    /// it has a device that was not filled yet,
     pub const UNFILLED: u64 = 1 << 62;
-    pub const ABOVE_FLUSHED: u64 = DETACHED | UNFILLED;
+    /// or it has a new name.
+    pub const RENAMED: u64 = 3 << 62;
+    pub const ABOVE_FLUSHED: u64 = 3 << 62;
 }
 
 /// Where replay of the journal begins.
@@ -131,6 +133,8 @@ pub struct Superblock {
     pub kept_over: u64,
     /// The mode in which the primary served whose copy this is, as far as it was told; a primary's own before it was demoted.
     pub primary_mode: Option<Mode>,
+    /// For so many milliseconds this node as primary may have told its peer that it answers nobody alone; the next start waits for that.
+    pub window_ms: u32,
     /// For each volume its size in this group: its device may hold more. Empty: as much as its device.
     pub sizes: Vec<u64>,
     /// Volumes that are set aside. A primary's: what is written to them is not sent. A secondary's: of what its copy presents they are no
@@ -144,6 +148,9 @@ pub struct Superblock {
     /// A secondary's: volumes whose device holds nothing of the group, as it came in place of another one, or with the volume, and no sync
     /// has filled it since. No promotion serves what stands in them. They are set aside as well.
     pub unfilled: VolumeSet,
+    /// A secondary's: volumes that have a new name here, with the content that they had. Whether the primary calls the same so, nobody knows
+    /// before a sync has filled them. They are set aside as well.
+    pub renamed: VolumeSet,
     /// For each volume: numbers up to here are known to be flushed on it (of the unverified run, if there is one, else of
     /// this one). Recorded only where an acknowledged flush would be undone otherwise; a primary's.
     pub flushed: Vec<Seq>,
@@ -228,13 +235,16 @@ impl Superblock {
         w.position(self.went_back_to);
         w.u64(self.kept_over);
         w.u8(self.primary_mode.map_or(0, |mode| mode.number() + 1));
+        w.u32(self.window_ms);
         let volumes = self.flushed.len().max(self.sizes.len()).max(self.aside.end()).max(self.sync_aside.end());
-        let volumes = volumes.max(self.detached.end()).max(self.unfilled.end());
+        let volumes = volumes.max(self.detached.end()).max(self.unfilled.end()).max(self.renamed.end());
         w.u16(volumes as u16);
         for at in 0..volumes {
             let id = VolumeId(at as u16);
             let flag = |set: &VolumeSet, flag| if set.contains(id) { flag } else { 0 };
-            let above = flag(&self.detached, volume_flag::DETACHED) | flag(&self.unfilled, volume_flag::UNFILLED);
+            let above = flag(&self.detached, volume_flag::DETACHED)
+                | flag(&self.unfilled, volume_flag::UNFILLED)
+                | flag(&self.renamed, volume_flag::RENAMED);
             w.u64(self.flushed.get(at).map_or(0, |seq| seq.0) | above);
             let sectors = self.sizes.get(at).map_or(0, |size| size / SECTOR_BYTES);
             let flags = flag(&self.aside, volume_flag::ASIDE) | flag(&self.sync_aside, volume_flag::SYNC_ASIDE);
@@ -279,7 +289,9 @@ impl Superblock {
             0 => None,
             number => Some(Mode::from_number(number - 1)?),
         };
-        let VolumeFields { flushed, sizes, aside, sync_aside, detached, unfilled } = VolumeFields::decode(&mut r)?;
+        let window_ms = r.u32()?;
+        let VolumeFields { flushed, sizes, aside, sync_aside, detached, unfilled, renamed } =
+            VolumeFields::decode(&mut r)?;
         Some(Superblock {
             update: head.update,
             tag: head.tag,
@@ -308,11 +320,13 @@ impl Superblock {
             went_back_to,
             kept_over,
             primary_mode,
+            window_ms,
             sizes,
             aside,
             sync_aside,
             detached,
             unfilled,
+            renamed,
             flushed,
         })
     }
@@ -331,6 +345,7 @@ struct VolumeFields {
     sync_aside: VolumeSet,
     detached: VolumeSet,
     unfilled: VolumeSet,
+    renamed: VolumeSet,
 }
 
 impl VolumeFields {
@@ -342,15 +357,17 @@ impl VolumeFields {
         let (mut flushed, mut sizes) = (Vec::new(), Vec::new());
         let (mut aside, mut sync_aside) = (VolumeSet::default(), VolumeSet::default());
         let (mut detached, mut unfilled) = (VolumeSet::default(), VolumeSet::default());
+        let mut renamed = VolumeSet::default();
         for id in (0..count as u16).map(VolumeId) {
             let through = r.u64()?;
             flushed.push(Seq(through & !volume_flag::ABOVE_FLUSHED));
-            if through & volume_flag::DETACHED != 0 {
-                detached.insert(id);
-            }
-            if through & volume_flag::UNFILLED != 0 {
-                unfilled.insert(id);
-            }
+            let is = match through & volume_flag::ABOVE_FLUSHED {
+                volume_flag::DETACHED => Some(&mut detached),
+                volume_flag::UNFILLED => Some(&mut unfilled),
+                volume_flag::RENAMED => Some(&mut renamed),
+                _ => None,
+            };
+            is.map(|set| set.insert(id));
             let (low, high) = (r.u32()?, r.u16()?);
             let sectors = u64::from(low) | u64::from(high) << 32;
             sizes.push((sectors & !volume_flag::ALL) * SECTOR_BYTES);
@@ -361,7 +378,7 @@ impl VolumeFields {
                 sync_aside.insert(id);
             }
         }
-        Some(VolumeFields { flushed, sizes, aside, sync_aside, detached, unfilled })
+        Some(VolumeFields { flushed, sizes, aside, sync_aside, detached, unfilled, renamed })
     }
 }
 
@@ -413,10 +430,15 @@ impl Superblock {
         self.needs_verification() && (is_there || follows && !is_later)
     }
 
-    /// Volumes whose devices no sync has filled, and none that this node knows of is about to: somebody has to order it.
+    /// Volumes of which no sync has made a part of the copy.
+    pub(crate) fn lacking(&self) -> VolumeSet {
+        self.unfilled.with(&self.renamed)
+    }
+
+    /// The same, where no sync that this node knows of is about to: somebody has to order it.
     pub(crate) fn waits_to_be_filled(&self) -> VolumeSet {
         match self.identity.role {
-            Role::Secondary => self.unfilled.both(&self.sync_aside),
+            Role::Secondary => self.lacking().both(&self.sync_aside),
             Role::Primary => VolumeSet::default(),
         }
     }

@@ -30,7 +30,7 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 pub enum Version {
     /// Both nodes report what degrading leaves of the order, GroupState says that its sender hands over, Tick says what speaks against the
     /// copy, and ProbeResult whether its range could be read. A node says in its hello what its peer had confirmed, where it went back to,
-    /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin and Void say which volumes are set aside, and a hello which are detached. 6 (SyncBegin says what is left out, as the secondary
+    /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin and Void say which volumes are set aside, and a hello which are detached; a secondary asks for the peer window (WindowAsk, Window). 6 (SyncBegin says what is left out, as the secondary
     /// has applied it), 5 (both nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4
     /// (SyncBegin names the run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel
     /// packed), 2 (flush points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one ordered stream per
@@ -91,12 +91,16 @@ pub enum FrameKind {
     Union = 22,
     /// Secondary: the answer: it is saved, `length` bytes; or why not, in `flags`.
     Saved = 23,
+    /// Secondary: for how long will you answer nobody without me? `seq` numbers the question, `offset` is the newest `Window` it heard.
+    WindowAsk = 24,
+    /// Primary: for `length` ms from here on, in answer to the question `seq`. 0: what was said before is taken back. `offset` numbers it.
+    Window = 25,
 }
 
 impl FrameKind {
     pub fn from_byte(byte: u8) -> Option<FrameKind> {
         use FrameKind::*;
-        const ALL: [FrameKind; 23] = [
+        const ALL: [FrameKind; 25] = [
             GroupHello,
             SyncBegin,
             SyncReady,
@@ -120,6 +124,8 @@ impl FrameKind {
             Bits,
             Union,
             Saved,
+            WindowAsk,
+            Window,
         ];
         ALL.into_iter().find(|k| *k as u8 == byte)
     }
@@ -128,10 +134,10 @@ impl FrameKind {
     pub fn sender(self) -> Option<Role> {
         use FrameKind::*;
         match self {
-            SyncBegin | Data | Zero | Void | Probe | SyncEnd | Tick | TailAsk | Pull | BitsAsk | Union => {
+            SyncBegin | Data | Zero | Void | Probe | SyncEnd | Tick | TailAsk | Pull | BitsAsk | Union | Window => {
                 Some(Role::Primary)
             }
-            SyncReady | ProbeResult | Ack | Tail | Pulled | Bits | Saved => Some(Role::Secondary),
+            SyncReady | ProbeResult | Ack | Tail | Pulled | Bits | Saved | WindowAsk => Some(Role::Secondary),
             GroupHello | Heartbeat | HeartbeatEcho | GroupState | Goodbye => None,
         }
     }
@@ -151,7 +157,7 @@ impl FrameKind {
         match self {
             FrameKind::Data | FrameKind::Pulled => PART_BYTES_MAX,
             FrameKind::Void | FrameKind::Zero | FrameKind::SyncEnd | FrameKind::SyncReady | FrameKind::ProbeResult => 0,
-            FrameKind::Pull | FrameKind::BitsAsk | FrameKind::Saved => 0,
+            FrameKind::Pull | FrameKind::BitsAsk | FrameKind::Saved | FrameKind::WindowAsk | FrameKind::Window => 0,
             FrameKind::Probe => 32,
             FrameKind::Heartbeat | FrameKind::HeartbeatEcho => HEARTBEAT_BYTES,
             _ => CONTROL_BYTES_MAX,

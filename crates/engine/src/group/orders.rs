@@ -9,7 +9,7 @@ use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::FrameKind;
 use crate::group::forks::KeepWish;
 use crate::group::handover::HandoverOrder;
-use crate::group::{Group, equal, forks, handover, reset};
+use crate::group::{Group, equal, forks, handover, peer_window, reset};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::detached::{NOTHING_IN_ORDER, sync_has_nothing};
@@ -83,7 +83,10 @@ impl Group {
                 forks::keep(self, cx, id, KeepWish { over, discard, by_policy })
             }
             Command::Yield { to, by_policy } => forks::give_way(self, cx, id, to, by_policy),
-            Command::Promote { force, entropy } => self.promote(cx, Promotion { id, force, entropy }),
+            Command::Promote { force, entropy } => {
+                self.promote(cx, Promotion { id, force, in_window: false, entropy });
+            }
+            Command::PromoteInWindow { entropy } => peer_window::promote(self, cx, id, entropy),
             Command::Switchover { to, limit, closes_export, only_asks } => {
                 handover::command(self, cx, id, HandoverOrder { to, limit, closes_export, only_asks });
             }

@@ -340,6 +340,8 @@ pub(super) fn begin_round(group: &mut Group, cx: &mut Cx, round: u64) {
     group.secondary.primary_report.is_past();
     group.primary.peer.session_begins(cx);
     group.primary.peer.greeting.begin_round(round);
+    group.common.window.new_session();
+    group.secondary.window.new_session();
     if let Some(GroupReset { stage: ResetStage::Meeting { since }, .. }) = &mut group.reset {
         // It is heard from here on.
         *since = cx.now.mono;

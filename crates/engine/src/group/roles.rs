@@ -10,7 +10,7 @@ use crate::formats::identity::Role;
 use crate::formats::wire::{FrameKind, GroupHello};
 use crate::group::demotion::{become_secondary, save_demotion};
 use crate::group::meeting::take_up;
-use crate::group::{Group, handover};
+use crate::group::{Group, handover, peer_window};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::Peer;
@@ -20,7 +20,7 @@ use crate::secondary::roles::unfilled;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::{Phase, Promotion};
-use crate::shared::promotion::{BOTH_PRIMARY, PromotionAnswer};
+use crate::shared::promotion::{BOTH_PRIMARY, PromotionAnswer, loses_nothing};
 use crate::shared::size::ShownSize;
 use crate::state::{Broken, Mode};
 use crate::status::HandoverStage;
@@ -166,10 +166,17 @@ impl Group {
     }
 
     /// `peer_ahead`: the peer may have what is not here, as was decided when the bits were stored.
-    pub fn record_promotion(&mut self, cx: &mut Cx, Promotion { id, force, entropy }: Promotion, peer_ahead: bool) {
+    pub fn record_promotion(&mut self, cx: &mut Cx, promotion: Promotion, peer_ahead: bool) {
+        let Promotion { id, force, in_window, entropy } = promotion;
         if let Some(broken) = self.common.lifecycle.broken() {
             self.common.lifecycle.enter(Phase::Running);
             return cx.refuse(id, RefusalCode::StoreFailed, broken.words());
+        }
+        let window = peer_window::left(self, cx.now.mono);
+        if in_window && window.is_none() {
+            self.common.lifecycle.enter(Phase::Running);
+            let why = "the peer window ended while the journal was being applied: this node stays secondary";
+            return cx.refuse(id, RefusalCode::WindowClosed, why);
         }
         let position = self.secondary.replica.progress().position();
         self.secondary.replica.empty_journal(&mut self.common);
@@ -190,24 +197,25 @@ impl Group {
         self.common.volumes.set_aside(&self.common.sb.aside);
         let image = format!("sequence {} of generation {}, {wall}", position.seq.0, position.generation);
         let needs_verification = self.common.sb.needs_verification() && !self.common.sb.served_unverified;
+        let nothing = window.map(loses_nothing);
         let missing = if needs_verification {
-            Some("the peer follows after 'resolve --keep', or 'sync --full'")
+            Some("the peer follows after 'resolve --keep', or 'sync --full'".into())
         } else if takes_back && peer_ahead {
             Some(
                 "the demotion is taken back; a peer that was not promoted meanwhile follows by itself, and all is sent to it; what one \
-                 that was has written is not here",
+                 that was has written is not here"
+                    .into(),
             )
         } else if force && peer_ahead {
-            Some(
-                "whatever the peer acknowledged after it is not here; the peer follows after 'resolve --keep', or 'sync --full'",
-            )
+            let lost = nothing.clone().unwrap_or_else(|| "whatever the peer acknowledged after it is not here".into());
+            Some(format!("{lost}; the peer follows after 'resolve --keep', or 'sync --full'"))
         } else {
             None
         };
         let other_mode = serves_otherwise(self.common.sb.primary_mode, self.common.settings.mode).unwrap_or_default();
         let warn = force && peer_ahead || !other_mode.is_empty() || aside.is_some();
         let at = format!("promoted at {image}{}", aside.unwrap_or_default());
-        let answer = PromotionAnswer { at, needs_verification, missing, other_mode, warn };
+        let answer = PromotionAnswer { at, needs_verification, missing, loses_nothing: nothing, other_mode, warn };
         self.secondary.primary_report.forget();
         self.primary.peer.yields_to = 0;
         self.common.save_in_both_slots(cx, AfterSuper::Promoted { id, answer });

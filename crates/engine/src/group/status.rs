@@ -99,6 +99,7 @@ impl ShownGroup<'_> {
             running: common.lifecycle.is_running(),
             needs_verification: common.sb.needs_verification(),
             aside: common.sb.aside,
+            peer_window_until: secondary.window_until(common),
             drained: common.lifecycle.is_running() && self.drained(),
         }
     }
@@ -107,12 +108,20 @@ impl ShownGroup<'_> {
         let (common, greeting) = (self.common, &self.primary.peer.greeting);
         let at_peer = greeting.hello().map(|hello| hello.detached).unwrap_or_default();
         let volumes = common.volumes.iter().zip(common.volumes.device_sizes());
+        // What has no disk here has the size that the other node gives it, also where it grew meanwhile.
+        let size_there =
+            |id: VolumeId| greeting.hello().and_then(|hello| hello.volume_bytes.get(usize::from(id.0)).copied());
+        let is_copy = common.role() == Role::Secondary;
+        let size_bytes = |id: VolumeId, volume: &Volume| match is_copy && volume.is_detached() {
+            true => volume.size_bytes().max(size_there(id).unwrap_or(0)),
+            false => volume.size_bytes(),
+        };
         let one = |(id, (volume, device_bytes)): (VolumeId, (&Volume, u64))| VolumeStatus {
             is_aside: common.sb.aside.contains(id),
             is_detached: volume.is_detached(),
             is_detached_at_peer: at_peer.contains(id),
             is_unfilled: common.sb.unfilled.contains(id),
-            size_bytes: volume.size_bytes(),
+            size_bytes: size_bytes(id, volume),
             device_bytes,
             dirty_bytes: volume.copy.dirty.dirty_bytes(),
         };
@@ -174,6 +183,8 @@ impl ShownGroup<'_> {
             memory_bytes: self.held_bytes(),
             promotable: promotable
                 .map(|(position, wall)| (position, secondary.primary_report.time_of_copy(position.seq, wall))),
+            peer_window: secondary.window_left(common, now.mono),
+            held_answers: common.window.held(now.mono),
             rollback_point: secondary.rollback_point(common),
             writes: common.counters.writes,
             written_bytes: common.counters.written_bytes,

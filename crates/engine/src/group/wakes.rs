@@ -1,7 +1,7 @@
 //! What may go on once an input is handled: what waited for its bits to be on disk, writers, orders under way.
 
 use crate::context::Cx;
-use crate::group::Group;
+use crate::group::{Group, peer_window};
 use crate::shared::wakes::Wake;
 
 impl Group {
@@ -12,6 +12,7 @@ impl Group {
         loop {
             self.run_wakes(cx);
             self.proceed(cx);
+            peer_window::review(self, cx);
             if !self.common.has_wakes() {
                 return;
             }

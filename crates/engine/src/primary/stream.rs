@@ -37,7 +37,8 @@ impl Primary {
                 break;
             }
             self.waiters.leave_peer();
-            common.slots.write(slot).remote_done = true;
+            let op = common.slots.write(slot);
+            (op.remote_done, op.peer_has_it) = (true, true);
             common.finish(cx, slot);
         }
         self.end_window(common);

@@ -147,6 +147,7 @@ impl Primary {
     /// Everyone who waits is told that the outcome is unknown.
     pub fn fail_waiting(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.fail_cold(common, cx);
+        common.fail_held_answers(cx);
         while let Some(slot) = self.waiters.leave_peer() {
             common.fail_write(cx, slot);
         }

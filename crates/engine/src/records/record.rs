@@ -3,11 +3,12 @@
 mod superblock_changes;
 
 pub(crate) use superblock_changes::{
-    all_rejoin, is_detached, is_unfilled, keep_over, set_aside, set_aside_by_primary, without_devices,
+    all_rejoin, gives_window, is_detached, is_unfilled, keep_over, set_aside, set_aside_by_primary, without_devices,
 };
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use crate::context::Cx;
 use crate::formats::cell::RELIED_ON_FROM;
@@ -68,6 +69,10 @@ pub(crate) enum AfterSuper {
         waiters: Vec<FlushWaiter>,
     },
     NewGeneration,
+    /// A peer window may be given that is so long.
+    WindowRecorded {
+        window: Duration,
+    },
     /// A fork is resolved: this node's content was chosen.
     ForkKept {
         id: CommandId,

@@ -111,6 +111,8 @@ impl Secondary {
         points: FlushPoints,
         question: Seq,
     ) -> Option<KeptTail> {
+        // What was received and has not landed is given up for it.
+        self.window.forget();
         self.tail_asked = Some((points, question)).filter(|_| common.role() == Role::Secondary);
         self.answer_tail(common, cx)
     }

@@ -43,6 +43,10 @@ impl Secondary {
         if !primary.is_in_run(begin.from, begin.parent) {
             return common.protocol_error(cx, "a sync of another run or history than its own");
         }
+        if !begin.nothing_dirty {
+            // What this copy is about to lack for a while may have been acknowledged.
+            self.window.forget();
+        }
         self.replica.end_stream();
         self.delta.forget();
         self.begins += 1;

@@ -2,6 +2,7 @@
 
 use alloc::format;
 use alloc::string::String;
+use core::time::Duration;
 
 use crate::common::GroupCommon;
 use crate::context::Cx;
@@ -10,7 +11,9 @@ use crate::ids::Position;
 use crate::injected_fault::{Fault, injected};
 use crate::secondary::Secondary;
 use crate::shared::greeting::Greeting;
+use crate::shared::promotion::loses_nothing;
 use crate::shared::size::ShownSize;
+use crate::time::Mono;
 use crate::{Refusal, RefusalCode};
 
 impl Secondary {
@@ -27,7 +30,18 @@ impl Secondary {
         let hello = match peer.said() {
             Some(hello) if cx.peer.link.is_some() => hello,
             _ => {
-                let (code, why) = peer_says_nothing(cx, peer, at);
+                let (code, why) = match self.window_left(common, cx.now.mono) {
+                    Some(left) if cx.peer.link.is_none() => {
+                        let loses = loses_nothing(left);
+                        (
+                            RefusalCode::PeerAway,
+                            format!(
+                                "the peer is not connected and may be primary; {loses}: '--in-window' promotes this node at sequence {at} as long as that holds"
+                            ),
+                        )
+                    }
+                    _ => peer_says_nothing(cx, peer, at),
+                };
                 return refusal(code, why);
             }
         };
@@ -78,6 +92,17 @@ impl Secondary {
         refusal(RefusalCode::CopyBehind, why)
     }
 
+    /// For so long nothing was acknowledged that a promotion of this copy would lack.
+    pub fn window_left(&self, common: &GroupCommon, now: Mono) -> Option<Duration> {
+        self.window_until(common).map(|until| until.since(now)).filter(|left| !left.is_zero())
+    }
+
+    pub fn window_until(&self, common: &GroupCommon) -> Option<Mono> {
+        let is_copy = common.role() == Role::Secondary && !common.has_failed() && self.promotable(common).is_some();
+        let is_whole = common.sb.aside.is_empty() && !common.sb.identity.inconsistent;
+        Some(self.window.until()).filter(|_| is_copy && is_whole)
+    }
+
     pub fn peer_may_be_ahead(&self, common: &GroupCommon, peer: &Greeting) -> bool {
         let handed_over =
             |identity: &Identity| identity.handed_over && identity.position == self.replica.progress().position();
@@ -115,6 +140,12 @@ fn lacks_volume(common: &GroupCommon, at: u64) -> Option<String> {
         return Some(format!(
             "the copy here is consistent without {named}, which is detached: --force promotes this node at sequence {at}, and serves nothing of \
              that"
+        ));
+    }
+    if let Some(renamed) = common.sb.renamed.named() {
+        return Some(format!(
+            "{renamed} has a new name here, and no sync has shown that the peer calls the same volume so: --force promotes this node at sequence \
+             {at} with what stood in it under its old name, which may be older than the others"
         ));
     }
     Some(format!(

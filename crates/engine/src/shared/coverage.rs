@@ -146,6 +146,10 @@ coverage_points! {
     PeerUnfilled,
     PromoteRefusedUnfilled,
     NothingInOrder,
+    PeerWindowGiven,
+    PeerWindowTakenBack,
+    AnswerHeldForWindow,
+    PromotedInWindow,
 }
 
 /// How often each branch was taken.

@@ -10,6 +10,8 @@ use crate::time::Mono;
 pub(crate) struct Promotion {
     pub id: CommandId,
     pub force: bool,
+    /// Only while nothing that was acknowledged can be missing.
+    pub in_window: bool,
     pub entropy: u64,
 }
 

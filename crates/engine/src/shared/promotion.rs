@@ -10,6 +10,17 @@ use crate::CommandResult;
 pub const BOTH_PRIMARY: &str =
     "both nodes are primary now: what the other one acknowledged since is not here, and one of them is to be demoted";
 
+/// Why a promotion that is to lose nothing is refused.
+pub const NOT_IN_WINDOW: &str = "no peer window proves that this copy has all that was acknowledged: 'farshore promote GROUP --force' says what may be missing";
+
+/// What a promotion gives up while a peer window has so long to go.
+pub(crate) fn loses_nothing(left: Duration) -> String {
+    format!(
+        "nothing that the peer has acknowledged is missing here; it may acknowledge writes alone again in {} s unless it is stopped",
+        left.as_secs().max(1)
+    )
+}
+
 /// What a promotion came to.
 #[derive(Debug)]
 pub(crate) struct PromotionAnswer {
@@ -18,7 +29,9 @@ pub(crate) struct PromotionAnswer {
     /// The export stays closed.
     pub needs_verification: bool,
     /// What the image lacks, and what follows for the peer.
-    pub missing: Option<&'static str>,
+    pub missing: Option<String>,
+    /// A peer window proves that nothing which was acknowledged is missing.
+    pub loses_nothing: Option<String>,
     pub other_mode: String,
     pub warn: bool,
 }
@@ -26,7 +39,7 @@ pub(crate) struct PromotionAnswer {
 impl PromotionAnswer {
     /// A peer that is primary, before or since, goes on with what is not here; what one did that is `silent` is not known.
     pub fn into_result(self, both_are_primary: bool, silent: Option<Duration>) -> CommandResult {
-        let PromotionAnswer { at, needs_verification, missing, other_mode, warn } = self;
+        let PromotionAnswer { at, needs_verification, missing, loses_nothing, other_mode, warn } = self;
         let closed = match needs_verification {
             true => {
                 "; this node lost power before it was demoted: the export opens when the peer was asked what it confirmed, or after \
@@ -36,12 +49,12 @@ impl PromotionAnswer {
         };
         let missing = match (missing, silent) {
             (_, Some(silent)) if both_are_primary => format!(
-                "the peer was primary when it was last heard, {} ms ago: what it has acknowledged since is not here, and one of the two is \
-                 to be demoted should it still be that",
-                silent.as_millis()
+                "the peer was primary when it was last heard, {} ms ago: {}, and one of the two is to be demoted should it still be that",
+                silent.as_millis(),
+                loses_nothing.as_deref().unwrap_or("what it has acknowledged since is not here")
             ),
             _ if both_are_primary => BOTH_PRIMARY.into(),
-            (Some(missing), _) => missing.into(),
+            (Some(missing), _) => missing,
             (None, None) => "nothing is missing".into(),
             (None, Some(silent)) => format!(
                 "nothing was missing when the peer was last heard, {} ms ago: should it have been promoted since, what it has written is \

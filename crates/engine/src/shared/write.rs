@@ -100,6 +100,10 @@ pub(crate) struct WriteOp {
     pub remote_done: bool,
     /// Bytes and items of the queue that are kept for it while it waits for something else.
     room: (u64, u64),
+    /// The peer has confirmed it, as far as its writer waits for.
+    pub peer_has_it: bool,
+    /// Its answer waits for the end of the peer window.
+    pub is_held: bool,
     /// The writer has its answer (early, under policy `strict`).
     pub answered: bool,
     /// Its slots in the activity log.
@@ -174,6 +178,8 @@ impl WriteOp {
             failed: None,
             remote_done: true,
             room: (0, 0),
+            peer_has_it: false,
+            is_held: false,
             answered: false,
             pins: ExtentPins::default(),
         }

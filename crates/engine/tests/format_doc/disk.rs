@@ -213,12 +213,13 @@ fn superblock_table() -> String {
             3,
             format!("as a secondary last heard; kept by a promotion until its copy is in step: {}", primary_modes()),
         ),
+        number("peer window", 4, 0x7070, "in milliseconds: what this node as primary may have given its peer; its next start keeps to it"),
         number("volumes", 2, 2, format!("number, at most {VOLUMES_MAX}")),
         number(
             "first volume's flushed",
             8,
             0x5f5f | 1 << 62,
-            "writes up to here are flushed on it. Bit 63: the volume is detached; bit 62: its device is not filled yet",
+            "writes up to here are flushed on it. Bits 63 and 62: 2, the volume is detached; 1, its device is not filled yet; 3, it has a new name",
         ),
         number(
             "first volume's sectors",
@@ -228,7 +229,7 @@ fn superblock_table() -> String {
         ),
         number("second volume's flushed", 8, 0x6060 | 1 << 63, "and so on"),
         number("second volume's sectors", 6, 0x6c6c | 1 << 46, ""),
-        zero(3563, ""),
+        zero(3559, ""),
     ]);
     table("superblock", &image[cell::HEAD_BYTES..][..cell::BODY_BYTES], fields)
 }

@@ -23,7 +23,7 @@ pub fn parts() -> [(&'static str, String); 8] {
 }
 
 /// Of each kind of frame its sender and meaning, the header's fields in use, and the payload.
-const KINDS: [(FrameKind, &str, &str, &str); 23] = [
+const KINDS: [(FrameKind, &str, &str, &str); 25] = [
     (
         FrameKind::GroupHello,
         "both: first of each group on a session, and of each [round](#rounds)",
@@ -92,6 +92,18 @@ const KINDS: [(FrameKind, &str, &str, &str); 23] = [
         "words of 8 bytes",
     ),
     (FrameKind::Saved, "S: it is saved, or why not", "length: bytes saved; flags: no space, a disk failed", "none"),
+    (
+        FrameKind::WindowAsk,
+        "S: for how long will you acknowledge nothing that I do not have?",
+        "seq: number of the question; offset: number of the newest Window that it heard",
+        "none",
+    ),
+    (
+        FrameKind::Window,
+        "P: for so long from here on; or what was said before is taken back",
+        "seq: the question, 0 for what was taken back unasked; offset: number of this word; length: milliseconds, 0: taken back",
+        "none",
+    ),
 ];
 
 /// The kinds that the code knows, in the order of their bytes.

@@ -75,11 +75,13 @@ pub fn superblock() -> Superblock {
         went_back_to: at(0x6e00),
         kept_over: 0x6f6f,
         primary_mode: Some(Mode::Async),
+        window_ms: 0x7070,
         sizes: vec![0x6b6b * SECTOR_BYTES, 0x6c6c * SECTOR_BYTES],
         aside: some_volume(0),
         sync_aside: some_volume(1),
         detached: some_volume(1),
         unfilled: some_volume(0),
+        renamed: VolumeSet::default(),
         flushed: vec![Seq(0x5f5f), Seq(0x6060)],
     }
 }

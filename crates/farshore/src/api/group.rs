@@ -77,6 +77,16 @@ pub struct GroupView {
     /// on a secondary: the image that a promotion would give; `null`: none
     #[serde(default)]
     pub promotable: Option<RecoveryPoint>,
+    /// on a secondary: so many seconds more, whatever becomes of the primary, nothing is acknowledged that a promotion here would lack (the
+    /// peer window of `policy = "hold"`); `null`: nothing proves that
+    #[serde(default)]
+    pub peer_window_s: Option<f64>,
+    /// writers of a primary whose answers wait for the end of the peer window that the other node counts on
+    #[serde(default)]
+    pub held_writers: u64,
+    /// how long that is still; `null`: none wait
+    #[serde(default)]
+    pub held_writers_s: Option<f64>,
     /// images kept besides the volumes' own, oldest first
     #[serde(default)]
     pub marks: Vec<MarkStatus>,
@@ -86,6 +96,9 @@ pub struct GroupView {
     /// an ordered sync has not begun: it waits for its turn, for the peer, or until both nodes have compared
     #[serde(default)]
     pub sync_ordered: bool,
+    /// in `logging`: a sync begins without another order, once what stands in its way is gone
+    #[serde(default)]
+    pub syncs_by_itself: bool,
     /// place in the line for a turn to sync; 1: next; `null`: not waiting
     #[serde(default)]
     pub sync_position: Option<u64>,
@@ -152,6 +165,7 @@ impl GroupView {
             self.has_no_direction();
             // Of a secondary: after a crash it would not be one.
             (self.handed_over, self.promotable, self.journal) = (Some(false), None, None);
+            self.peer_window_s = None;
         }
     }
 }

@@ -80,6 +80,9 @@ pub enum ApiRequest {
         group: String,
         #[serde(default)]
         force: bool,
+        /// By force, and only while the peer window proves that nothing is lost.
+        #[serde(default, skip_serializing_if = "is_false")]
+        in_window: bool,
         /// The same.
         #[serde(default, skip_serializing_if = "is_false")]
         skip_hooks: bool,
@@ -98,6 +101,9 @@ pub enum ApiRequest {
         volume: String,
         #[serde(default, skip_serializing_if = "is_false")]
         close_clients: bool,
+        /// Also where the other node is not known to have what counts of it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        force: bool,
     },
     /// The volume has a disk again, which holds nothing of it.
     AttachVolume {
@@ -332,7 +338,7 @@ mod tests {
         let (group, volume) = (|| "db".to_owned(), || "data".to_owned());
         for (request, text) in [
             (
-                ApiRequest::DetachVolume { group: group(), volume: volume(), close_clients: false },
+                ApiRequest::DetachVolume { group: group(), volume: volume(), close_clients: false, force: false },
                 r#"{"request":"detach-volume","group":"db","volume":"data"}"#,
             ),
             (
@@ -378,7 +384,13 @@ mod tests {
                 r#"{"request":"set","group":"db","settings":{"mode":"sync"}}"#,
             ),
             (
-                ApiRequest::Promote { group: group(), force: false, skip_hooks: false, is_announced: false },
+                ApiRequest::Promote {
+                    group: group(),
+                    force: false,
+                    in_window: false,
+                    skip_hooks: false,
+                    is_announced: false,
+                },
                 r#"{"request":"promote","group":"db","force":false}"#,
             ),
             (ApiRequest::Reset { group: group() }, r#"{"request":"reset","group":"db"}"#),

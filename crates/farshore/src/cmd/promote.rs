@@ -21,6 +21,7 @@ pub fn run(args: &PromoteArgs) -> CommandOutcome {
         let request = ApiRequest::Promote {
             group: group.clone(),
             force: args.force,
+            in_window: args.in_window,
             skip_hooks: args.skip_hooks,
             is_announced: false,
         };
@@ -49,6 +50,13 @@ fn what_may_be_lost(node: &str, group: &GroupView) -> String {
     let mut text = format!(
         "{name}: node {node} becomes primary without asking the other node. What that one acknowledged and this copy does not have is lost.\n"
     );
+    if let Some(left) = group.peer_window_s {
+        let left = show_seconds(left);
+        text = format!(
+            "{name}: node {node} becomes primary without asking the other node. Nothing that one acknowledged is missing here: it answers nobody \
+             alone for {left} more.\n"
+        );
+    }
     text += &format!("  This copy  {}\n", promotable_words(group));
     for volume in group.volumes.iter().filter(|volume| volume.set_aside) {
         text += &format!(

@@ -51,9 +51,9 @@ use crate::events::unix_ms;
 use crate::metrics::PageFacts;
 use crate::metrics::server::MetricsEndpoint;
 use apply::ConfigDesk;
-use dead_disk::{DiskDesk, LateGroups, volume_of};
+use dead_disk::{DiskDesk, LateGroups, LeavingVolumes, volume_of};
 use policy::{PolicyTries, SeenGroups};
-use roles::RunHooks;
+use roles::{PromotionOrder, RunHooks};
 use switchover::AnnouncedSwitchover;
 
 /// How long a command waits for what its event is to tell: who gave it, and what changed. That takes a millisecond.
@@ -105,6 +105,7 @@ pub(super) struct Desk {
     /// Opens groups that come, and seals those that leave.
     reopener: Arc<GroupReopener>,
     late: LateGroups,
+    leaving: LeavingVolumes,
 }
 
 /// Asks a peer's daemon, by its node's name, what only looks there, or tells it of a switchover. The answer, or why there is none.
@@ -166,6 +167,7 @@ impl Desk {
             refused,
             reopener,
             late: LateGroups::default(),
+            leaving: LeavingVolumes::default(),
         }
     }
 
@@ -323,6 +325,7 @@ impl Desk {
                 last: now.identity.position.seq,
                 applied: now.peer.recovery_point.map(|(seq, _)| seq),
                 why: &view::with_names(named, &now.reason),
+                left_out: left_out(named, now),
             });
         }
     }
@@ -382,14 +385,15 @@ impl Desk {
                 Ok(Reply::coded(ErrorCode::BadRequest, DeskRefusal::NotCarried, message))
             }
             half @ (ApiRequest::Keep { .. } | ApiRequest::Yield { .. }) => forks::half(self, half).await,
-            ApiRequest::Promote { group, force, skip_hooks, is_announced } => {
-                self.promote(&group, force, RunHooks { skipped: skip_hooks, before_has_run: is_announced }).await
+            ApiRequest::Promote { group, force, in_window, skip_hooks, is_announced } => {
+                let how = PromotionOrder { force: force || in_window, in_window };
+                self.promote(&group, how, RunHooks { skipped: skip_hooks, before_has_run: is_announced }).await
             }
             ApiRequest::Switchover(order) => self.switchover(&order).await,
             ApiRequest::TakeOver { group, skip_hooks } => self.announced(&group, skip_hooks).await,
             ApiRequest::Reset { group } => self.reset(&group).await,
-            ApiRequest::DetachVolume { group, volume, close_clients } => {
-                DiskDesk(self).detach(&group, &volume, close_clients).await
+            ApiRequest::DetachVolume { group, volume, close_clients, force } => {
+                DiskDesk(self).detach(&group, &volume, (close_clients, force)).await
             }
             ApiRequest::AttachVolume { group, volume } => DiskDesk(self).attach(&group, &volume).await,
             ApiRequest::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
@@ -423,7 +427,9 @@ impl Desk {
             return Ok(unknown);
         }
         let (snapshot, changes) = self.snapshot_with_changes().await?;
-        Ok(Reply::Status(Box::new(self.view((&snapshot, &changes), group).await)))
+        let mut view = self.view((&snapshot, &changes), group).await;
+        self.leaving.show(&mut view);
+        Ok(Reply::Status(Box::new(view)))
     }
 
     /// What became of an operation. A sync that ended just now has ended.
@@ -794,6 +800,12 @@ fn reply(group: &ConfiguredGroup, result: CommandResult) -> Reply {
         CommandResult::Unchanged(text) => Reply::unchanged(values_text(&text)),
         CommandResult::Refused(refusal) => Reply::refused(refusal.code, values_text(&refusal.text)),
     }
+}
+
+/// Volumes of which a sync of the group makes no part of the copy.
+fn left_out(named: &ConfiguredGroup, now: &GroupStatus) -> String {
+    let volumes = named.volumes.iter().zip(&now.volumes).filter(|(_, now)| now.is_aside || now.is_detached_at_peer);
+    volumes.map(|(named, _)| named.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

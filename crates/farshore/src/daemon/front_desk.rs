@@ -259,12 +259,14 @@ fn typed(order: &ApiRequest) -> String {
         ApiRequest::Demote { group, close_clients, skip_hooks } => {
             format!("demote {group}{}{}", flag(*close_clients, " --close-clients"), flag(*skip_hooks, " --skip-hooks"))
         }
-        ApiRequest::Promote { group, force, skip_hooks, .. } => {
-            format!("promote {group}{}{}", flag(*force, " --force"), flag(*skip_hooks, " --skip-hooks"))
+        ApiRequest::Promote { group, force, in_window, skip_hooks, .. } => {
+            let how = if *in_window { " --in-window" } else { flag(*force, " --force") };
+            format!("promote {group}{how}{}", flag(*skip_hooks, " --skip-hooks"))
         }
         ApiRequest::Reset { group } => format!("reset {group}"),
-        ApiRequest::DetachVolume { group, volume, close_clients } => {
-            format!("group detach {group} {volume}{}", flag(*close_clients, " --close-clients"))
+        ApiRequest::DetachVolume { group, volume, close_clients, force } => {
+            let (close, force) = (flag(*close_clients, " --close-clients"), flag(*force, " --force"));
+            format!("group detach {group} {volume}{close}{force}")
         }
         ApiRequest::AttachVolume { group, volume } => format!("group attach {group} {volume}"),
         ApiRequest::Switchover(order) => {

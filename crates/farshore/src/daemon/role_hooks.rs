@@ -141,6 +141,8 @@ pub(super) struct Candidate {
     handed_over: bool,
     /// A volume is set aside: the image is without it.
     lacks_volume: bool,
+    /// One has a disk that no sync has filled.
+    is_unfilled: bool,
     /// `None`: there is no link.
     peer: Option<LinkedPeer>,
 }
@@ -159,6 +161,7 @@ impl Candidate {
             has_image: now.promotable.is_some(),
             handed_over: now.identity.handed_over,
             lacks_volume: now.volumes.iter().any(|volume| volume.is_aside),
+            is_unfilled: now.volumes.iter().any(|volume| volume.is_unfilled),
             peer: is_up.then_some(LinkedPeer(now.peer.role)),
         }
     }
@@ -181,6 +184,11 @@ impl Candidate {
             let why = "a sync to this node has begun and not ended, and there is no image from before it, --force or not; let the sync \
                        end first";
             return refused(RefusalCode::SyncUnfinished, why);
+        }
+        if self.is_unfilled {
+            let why = "a volume has a disk here that no sync has filled (see 'status'), so nothing in it is of the group, --force or not: 'sync \
+                       --volume' on the primary fills it; to do without it, 'farshore group detach' here first";
+            return refused(RefusalCode::VolumeUnfilled, why);
         }
         // While it starts the peer's first word may not have been taken up.
         if force || self.is_starting { None } else { self.needs_force() }
@@ -348,6 +356,7 @@ mod tests {
             has_image: true,
             handed_over: false,
             lacks_volume: false,
+            is_unfilled: false,
             peer: Some(LinkedPeer(Some(Role::Secondary))),
         };
         let full = State::Paused(Pause::HistoryFull);
@@ -364,6 +373,11 @@ mod tests {
                 Candidate { has_image: false, ..sound },
                 Some(RefusalCode::SyncUnfinished),
                 Some(RefusalCode::SyncUnfinished),
+            ),
+            (
+                Candidate { is_unfilled: true, ..sound },
+                Some(RefusalCode::VolumeUnfilled),
+                Some(RefusalCode::VolumeUnfilled),
             ),
             (Candidate { has_lived: false, ..sound }, Some(RefusalCode::NoImage), Some(RefusalCode::NoImage)),
             (

@@ -128,7 +128,11 @@ fn group_status(
         peers: vec![peer(node, group, snapshot)],
         promotable: now
             .promotable
+            .filter(|_| !now.volumes.iter().any(|volume| volume.is_unfilled))
             .map(|(position, wall)| api::RecoveryPoint { sequence: position.seq.0, time: time(wall) }),
+        peer_window_s: now.peer_window.map(|left| left.as_secs_f64()),
+        held_writers: now.held_answers.map_or(0, |(writers, _)| writers as u64),
+        held_writers_s: now.held_answers.map(|(_, left)| left.as_secs_f64()),
         marks: now.rollback_point.iter().map(mark).collect(),
         sync: now.sync.map(|sync| api::SyncView {
             full: snapshot.figures.sync.is_some_and(|pace| pace.full),
@@ -143,6 +147,7 @@ fn group_status(
                 .map(|(dirtied, carried)| dirtied.saturating_sub(carried)),
         }),
         sync_ordered: now.sync_ordered,
+        syncs_by_itself: now.syncs_by_itself,
         sync_position: now.sync_position.map(|position| position as u64),
         assumed_equal: now.doubts.assumed_equal,
         differs: now.doubts.differs,

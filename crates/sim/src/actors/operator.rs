@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use engine::identity::Role;
-use engine::state::{AfterForcedFailover, Mode, Pause, State};
+use engine::state::{AfterForcedFailover, Mode, Pause, Policy, State};
 use engine::status::GroupGlance;
 use engine::{Command, CommandId, CommandResult, GroupId, NodeId, VolumeId};
 
@@ -408,6 +408,8 @@ impl Operator {
             OperatorPlan::Resolve { .. } => Operator::goes_on_resolving(world, group, plan),
             OperatorPlan::FailOver { asked: None } => Operator::fails_over(world, group),
             OperatorPlan::FailOver { asked } => match answered(world, asked) {
+                // There was no window any more, or none at all.
+                Some(false) if !world.cluster[primary].up() => Operator::fails_over(world, group),
                 Some(_) => None,
                 None => Some(plan).filter(|_| world.cluster[other].up()),
             },
@@ -454,7 +456,12 @@ impl Operator {
         }
         let mid_sync = world.glance(other, group).is_some_and(|g| g.identity.inconsistent);
         let entropy = world.rng.draw();
-        let asked = world.command(other, group, Command::Promote { force: true, entropy });
+        // Whoever has a peer window tries that first: it says that nothing is lost.
+        let has_window = matches!(world.cluster.options.policy, Policy::Hold(_));
+        let asked = match has_window && world.rng.percent(60) {
+            true => world.command(other, group, Command::PromoteInWindow { entropy }),
+            false => world.command(other, group, Command::Promote { force: true, entropy }),
+        };
         if mid_sync {
             Operator::loses_power_on_the_way_back(world, other);
         }

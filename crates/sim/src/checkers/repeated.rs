@@ -10,7 +10,7 @@ use crate::oracle::{Oracle, OracleFailure};
 /// The role that a command asks for.
 pub fn role_wanted(command: &Command) -> Option<Role> {
     match command {
-        Command::Promote { .. } => Some(Role::Primary),
+        Command::Promote { .. } | Command::PromoteInWindow { .. } => Some(Role::Primary),
         Command::Demote => Some(Role::Secondary),
         Command::Logging
         | Command::SetAside { .. }
@@ -31,7 +31,7 @@ pub fn role_wanted(command: &Command) -> Option<Role> {
 /// Whether the goal of a command is reached in a group that shows this: then alone `Unchanged` is its answer.
 pub fn is_reached(command: &Command, shown: &GroupStatus) -> bool {
     match command {
-        Command::Promote { .. } => shown.role == Role::Primary,
+        Command::Promote { .. } | Command::PromoteInWindow { .. } => shown.role == Role::Primary,
         Command::Demote | Command::Yield { .. } => shown.role == Role::Secondary,
         Command::Keep { .. } => shown.role == Role::Primary && !is_forked(shown),
         Command::Switchover { to, .. } if *to == shown.peer.node => shown.peer.role == Some(Role::Primary),
@@ -115,6 +115,7 @@ mod tests {
             drained: true,
             needs_verification: false,
             aside: engine::VolumeSet::default(),
+            peer_window_until: None,
         }
     }
 

@@ -273,6 +273,17 @@ impl WriteOracle {
         Ok(())
     }
 
+    /// A write that is about to be answered with success, and that the peer has not confirmed: the group's, and who answers.
+    pub fn answered_alone(&self, id: RequestId) -> Option<(GroupId, usize)> {
+        let p = self.pending.get(&id)?;
+        let (first, last) = p.admitted.filter(|_| matches!(p.asked, ClientRequest::Write { .. }) && !p.overtaken)?;
+        let g = &self.groups[&p.group];
+        let (_, run) = g.current.filter(|(node, _)| *node == p.node)?;
+        let received = g.peer_has.get(&run).map_or(Seq::NONE, PeerHas::received);
+        // One to a volume that is set aside has no number: the peer never gets it.
+        (first > last || received < last).then_some((p.group, p.node))
+    }
+
     /// A node died: nobody answers its requests any more.
     pub fn node_died(&mut self, node: usize) {
         self.pending.retain(|_, p| p.node != node);

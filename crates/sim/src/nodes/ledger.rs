@@ -26,6 +26,8 @@ pub struct CommandLedger {
     promoted: BTreeMap<(GroupId, usize), bool>,
     /// Forced promotions that were asked for and are not refused.
     forces: BTreeMap<CommandId, (GroupId, usize)>,
+    /// Promotions that are to lose nothing, and are not answered.
+    in_window: BTreeMap<CommandId, (GroupId, usize)>,
     /// The same, of nodes that died meanwhile.
     interrupted: BTreeSet<(GroupId, usize)>,
     /// The same of promotions that were not forced.
@@ -82,6 +84,10 @@ impl CommandLedger {
         match command {
             Command::Sync { full } => *self.typed_sync.entry((group, node)).or_default() |= full,
             Command::Promote { force: true, .. } => _ = self.forces.insert(id, (group, node)),
+            Command::PromoteInWindow { .. } => {
+                self.forces.insert(id, (group, node));
+                self.in_window.insert(id, (group, node));
+            }
             Command::Promote { force: false, .. } => _ = self.asked_to_promote.insert(id, (group, node)),
             _ => {}
         }
@@ -100,6 +106,11 @@ impl CommandLedger {
     /// A sync was typed there since it started: in full?
     pub fn typed_sync(&self, group: GroupId, node: usize) -> Option<bool> {
         self.typed_sync.get(&(group, node)).copied()
+    }
+
+    /// A promotion under way there is one that is to lose nothing.
+    pub fn promotes_in_window(&self, group: GroupId, node: usize) -> bool {
+        self.in_window.values().any(|asked| *asked == (group, node))
     }
 
     /// Whether it was forced.
@@ -183,6 +194,7 @@ impl CommandLedger {
         let (died, alive): (BTreeMap<_, _>, _) =
             std::mem::take(&mut self.forces).into_iter().partition(|(_, asked)| asked.1 == node);
         self.forces = alive;
+        self.in_window.retain(|_, asked| asked.1 != node);
         self.interrupted.extend(died.into_values());
         let (died, alive): (BTreeMap<_, _>, _) =
             std::mem::take(&mut self.asked_to_promote).into_iter().partition(|(_, asked)| asked.1 == node);
@@ -197,6 +209,7 @@ impl CommandLedger {
     /// `failed`: its group did, so that what was refused may be on record all the same.
     pub fn command_done(&mut self, id: CommandId, result: CommandResult, failed: impl Fn(GroupId) -> bool) {
         let refused = matches!(result, CommandResult::Refused(_));
+        self.in_window.remove(&id);
         if refused && let Some(forced) = self.forces.remove(&id).filter(|forced| failed(forced.0)) {
             self.interrupted.insert(forced);
         }

@@ -46,6 +46,7 @@ impl World {
             Event::ForkKept { .. } => fork_kept(self, node, group),
             Event::Promoted { .. } => {
                 self.checkers.facts.remove(KnownFact::Resolved(group));
+                check_window(self, node, group)?;
                 is_promoted(self, node, group);
                 Ok(())
             }
@@ -193,6 +194,14 @@ impl World {
             self.checkers.writes.promises_void(group);
         }
     }
+}
+
+/// A promotion that is to lose nothing has all that was acknowledged.
+fn check_window(world: &mut World, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+    let is_in_window = world.cluster.ledger.promotes_in_window(group, node);
+    let was_forked = world.checkers.facts.has(KnownFact::Forked(group)) || world.cluster.primary(group) == node;
+    let Some(glance) = world.glance(node, group).filter(|_| is_in_window && !was_forked) else { return Ok(()) };
+    world.checkers.writes.check_handover(group, glance.identity.parent)
 }
 
 fn changes_state(world: &mut World, node: usize, group: GroupId, (from, to): (State, State)) {

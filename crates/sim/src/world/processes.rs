@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use engine::{Input, Node, Output, Token};
+use engine::{Input, Node, Output, RequestId, Token};
 
 use super::{World, WorldEvent, resets};
 use crate::nodes::storage::{BegunOutput, DiskJob};
@@ -117,6 +117,10 @@ impl World {
         match other {
             Output::Reply { id, result } => {
                 self.replies.insert(id, result.is_ok());
+                if result.is_ok() {
+                    let answered = check_window(self, id);
+                    self.check(answered);
+                }
                 let replied = self.checkers.writes.replied(id, result.is_ok());
                 self.check(replied);
             }
@@ -182,4 +186,22 @@ impl World {
             self.trips(node, Instant::Sync, true);
         }
     }
+}
+
+/// Nobody is answered alone while the peer may be promoted in the belief that nobody is (rule 14).
+fn check_window(world: &World, id: RequestId) -> Result<(), OracleFailure> {
+    let Some((group, node)) = world.checkers.writes.answered_alone(id) else { return Ok(()) };
+    let other = world.cluster.other(group, node);
+    let until = world.glance(other, group).and_then(|glance| glance.peer_window_until);
+    let now = world.cluster[other].clocks(world.now()).mono;
+    if until.is_none_or(|until| until <= now) {
+        return Ok(());
+    }
+    let what = format!(
+        "node {node} answers write {} of group {} alone; node {other} counts on it for {:?} more that it does not",
+        id.0,
+        group.0,
+        until.unwrap_or_default().since(now)
+    );
+    Err(OracleFailure::new(Oracle::Alone, what))
 }

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Deref;
+use core::time::Duration;
 
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::formats::superblock::{JournalHead, RollbackPoint, Superblock};
@@ -48,6 +49,7 @@ pub(crate) fn is_detached(sb: &mut SuperWriter, id: VolumeId) {
         set.insert(id);
     }
     sb.unfilled.remove(id);
+    sb.renamed.remove(id);
 }
 
 /// The volume has another device: before a sync has filled it, nothing in it is of the group.
@@ -56,11 +58,18 @@ pub(crate) fn is_unfilled(sb: &mut SuperWriter, id: VolumeId) {
     for set in [&mut sb.unfilled, &mut sb.aside] {
         set.insert(id);
     }
+    sb.renamed.remove(id);
 }
 
 /// A run begins in which these volumes have no device, and no others. Of those that have one again it is stored that all may differ.
 pub(crate) fn without_devices(sb: &mut SuperWriter, detached: VolumeSet) {
     sb.current.detached = detached;
+}
+
+/// A peer window that is so long may be given once this is on record. True: that is news.
+pub(crate) fn gives_window(sb: &mut SuperWriter, window: Duration) -> bool {
+    let ms = u32::try_from(window.as_millis()).unwrap_or(u32::MAX);
+    core::mem::replace(&mut sb.current.window_ms, ms) != ms
 }
 
 /// From this position on the primary sends nothing of the volume. The image before a sync that goes on is not touched by that.
@@ -119,7 +128,8 @@ impl SuperWriter {
         (identity.continued, identity.forced) = (continued, continued || forced && sb.aside.is_empty());
         (sb.given_up, sb.alone, sb.compare, sb.held_in_logging, sb.kept_over) = (Seq::NONE, true, false, false, 0);
         // What stands in each volume here counts from now on; where nothing stands, nothing is sent.
-        (sb.aside, sb.sync_aside, sb.unfilled) = (sb.detached, sb.detached, VolumeSet::default());
+        (sb.aside, sb.sync_aside) = (sb.detached, sb.detached);
+        (sb.unfilled, sb.renamed) = (VolumeSet::default(), VolumeSet::default());
     }
 
     /// What speaks against the copy is this from here on; whether it was something else.
@@ -262,7 +272,7 @@ impl SuperWriter {
         let aside = begin.aside.with(&self.current.detached);
         self.current.sync_aside = aside;
         if !self.current.identity.inconsistent {
-            self.current.aside = aside.with(&self.current.unfilled);
+            self.current.aside = aside.with(&self.current.lacking());
         }
         if begin.nothing_dirty {
             self.current.confirmed_before = Confirmed::default();
@@ -285,6 +295,7 @@ impl SuperWriter {
         self.current.identity.inconsistent = false;
         // What it filled, it filled whole: all of that was dirty.
         self.current.unfilled = self.current.unfilled.both(&self.current.sync_aside);
+        self.current.renamed = self.current.renamed.both(&self.current.sync_aside);
         self.current.aside = self.current.sync_aside;
         self.current.confirmed_before = Confirmed::default();
         self.clear_unverified_run(volumes);

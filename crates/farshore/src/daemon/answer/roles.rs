@@ -26,6 +26,18 @@ pub(super) struct RunHooks {
     pub before_has_run: bool,
 }
 
+/// How a node is to be promoted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PromotionOrder {
+    pub force: bool,
+    /// Only while the peer window proves that nothing which was acknowledged is missing.
+    pub in_window: bool,
+}
+
+impl PromotionOrder {
+    pub const UNFORCED: PromotionOrder = PromotionOrder { force: false, in_window: false };
+}
+
 /// The commands around one change of role.
 pub(super) struct RoleHookCalls<'a> {
     pub desk: &'a Desk,
@@ -103,7 +115,7 @@ impl Desk {
     /// One change of role of a group at a time: a term might begin on a node that another promotion has just made primary, or none where a
     /// demotion ends meanwhile. Before the node becomes primary its term is another one: what was asked in an earlier one must not reach this
     /// content. A command before the promotion comes last of what may have it refused here: a fence is not run for nothing.
-    pub(super) async fn promote(&self, name: &str, force: bool, runs: RunHooks) -> Result<Reply, Gone> {
+    pub(super) async fn promote(&self, name: &str, how: PromotionOrder, runs: RunHooks) -> Result<Reply, Gone> {
         let (id, group) = match self.find_taken_up(name) {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
@@ -117,11 +129,11 @@ impl Desk {
             // Its role is not known yet.
             return Ok(starting(name));
         };
-        let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced: force, runs };
+        let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced: how.force, runs };
         let mut unrecorded = None;
         if now.role == Role::Secondary {
             if hooks.has(RoleHook::BeforePromote)
-                && let Some(refusal) = self.no_promotion(&group, &now, force).await?
+                && let Some(refusal) = self.no_promotion(&group, &now, how).await?
             {
                 return Ok(refusal);
             }
@@ -136,7 +148,11 @@ impl Desk {
                 return Ok(refusal);
             }
         }
-        let mut reply = self.command(name, Command::Promote { force, entropy: entropy() }).await?;
+        let command = match how.in_window {
+            true => Command::PromoteInWindow { entropy: entropy() },
+            false => Command::Promote { force: how.force, entropy: entropy() },
+        };
+        let mut reply = self.command(name, command).await?;
         // It is on record, or was refused; or its group has failed.
         alone.is_shown(false);
         if let Reply::Ok { message, warnings, unchanged, .. } = &mut reply {
@@ -154,10 +170,13 @@ impl Desk {
         &self,
         group: &ConfiguredGroup,
         now: &GroupStatus,
-        force: bool,
+        how: PromotionOrder,
     ) -> Result<Option<Reply>, Gone> {
-        let mut refused = Candidate::of(now).no_promotion(force);
-        if refused.is_none() && !force && !now.starting {
+        let mut refused = Candidate::of(now).no_promotion(how.force);
+        if refused.is_none() && how.in_window && now.peer_window.is_none() {
+            refused = Some((RefusalCode::WindowClosed, engine::NOT_IN_WINDOW.to_owned()));
+        }
+        if refused.is_none() && !how.force && !now.starting {
             let request = ApiRequest::Status { group: Some(group.name.to_string()) };
             let peer = group.peer_of(&self.node).map(NodeName::as_str).unwrap_or_default();
             let theirs = (self.ask_peer)(peer.to_owned(), request).await;

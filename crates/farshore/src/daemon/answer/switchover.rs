@@ -14,7 +14,7 @@ use settings::{ConfiguredGroup, NodeName, PeerCommands, RoleHook};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use super::roles::{RoleHookCalls, RunHooks, is_unanswered};
+use super::roles::{PromotionOrder, RoleHookCalls, RunHooks, is_unanswered};
 use super::{Desk, reply};
 use crate::api::refusals::DeskRefusal;
 use crate::api::server::Asker;
@@ -62,7 +62,7 @@ impl Desk {
         if *to == self.node && is_copy && !primary_is_there {
             // The grant may have been lost: what the peer has on record decides, and no force.
             let runs = RunHooks { skipped: order.skip_hooks, ..RunHooks::default() };
-            return self.promote(name, false, runs).await;
+            return self.promote(name, PromotionOrder::UNFORCED, runs).await;
         }
         let alone = match self.role_changes.begin(name, RoleChange::Switchover, self.node.as_str()) {
             Ok(alone) => alone,
@@ -209,6 +209,7 @@ impl Desk {
             let promotion = ApiRequest::Promote {
                 group: name.clone(),
                 force: false,
+                in_window: false,
                 skip_hooks: announced.as_ref().is_some_and(|announced| announced.skip_hooks),
                 is_announced: announced.is_some(),
             };

@@ -49,7 +49,7 @@ impl CommandText {
     /// `None`: the request only looks.
     pub fn of(request: &ApiRequest) -> Option<CommandText> {
         let flag = |is_set: bool, word: &str| if is_set { word.to_owned() } else { String::new() };
-        let flags = |all: [(bool, &str); 2]| {
+        let flags = |all: &[(bool, &str)]| {
             all.iter().filter(|(is_set, _)| *is_set).map(|(_, word)| *word).collect::<Vec<_>>().join(" ")
         };
         let (command, group, arguments) = match request {
@@ -64,15 +64,18 @@ impl CommandText {
                 ("config apply", None, flag(*close_clients, "--close-clients"))
             }
             ApiRequest::Demote { group, close_clients, skip_hooks } => {
-                let flags = flags([(*close_clients, "--close-clients"), (*skip_hooks, SKIP_HOOKS)]);
+                let flags = flags(&[(*close_clients, "--close-clients"), (*skip_hooks, SKIP_HOOKS)]);
                 ("demote", Some(group), flags)
             }
-            ApiRequest::Promote { group, force, skip_hooks, .. } => {
-                ("promote", Some(group), flags([(*force, "--force"), (*skip_hooks, SKIP_HOOKS)]))
-            }
+            ApiRequest::Promote { group, force, in_window, skip_hooks, .. } => (
+                "promote",
+                Some(group),
+                flags(&[(*force, "--force"), (*in_window, "--in-window"), (*skip_hooks, SKIP_HOOKS)]),
+            ),
             ApiRequest::Reset { group } => ("reset", Some(group), String::new()),
-            ApiRequest::DetachVolume { group, volume, close_clients } => {
-                ("group detach", Some(group), format!("{volume}{}", flag(*close_clients, " --close-clients")))
+            ApiRequest::DetachVolume { group, volume, close_clients, force } => {
+                let flags = flags(&[(*close_clients, " --close-clients"), (*force, " --force")]);
+                ("group detach", Some(group), format!("{volume}{flags}"))
             }
             ApiRequest::AttachVolume { group, volume } => ("group attach", Some(group), volume.clone()),
             ApiRequest::Switchover(order) if !order.only_asks => {
@@ -349,8 +352,13 @@ mod tests {
 
     #[test]
     fn a_command_tells_what_by_whom_and_what_came_of_it() {
-        let request =
-            ApiRequest::Promote { group: "db".to_owned(), force: true, skip_hooks: false, is_announced: false };
+        let request = ApiRequest::Promote {
+            group: "db".to_owned(),
+            force: true,
+            in_window: false,
+            skip_hooks: false,
+            is_announced: false,
+        };
         let text = CommandText::of(&request).expect("it changes something");
         let warned = Reply::done("db: primary", vec!["mind".to_owned()]);
         let record =

@@ -37,6 +37,12 @@ pub struct PeerHas {
     durable: Seq,
 }
 
+impl PeerHas {
+    pub fn received(&self) -> Seq {
+        self.received
+    }
+}
+
 impl WriteOracle {
     /// An operator types settings or `logging`: it may count before it is answered.
     pub fn order_typed(&mut self, group: GroupId) {
