@@ -107,9 +107,9 @@ fn the_superblock_keeps_its_history_and_each_volume_its_own() {
 }
 
 // proves: P3, P7
-/// A primary knows it by what it wrote. A secondary knows it by its device alone: there it is one that came.
+/// Names are all that two nodes compare: on either node it is one that came, and its size and content are what they were.
 #[test]
-fn a_new_name_is_believed_by_the_primary_alone() {
+fn a_new_name_is_believed_by_nobody() {
     let set = |ids: &[u16]| {
         let mut set = VolumeSet::default();
         ids.iter().for_each(|id| _ = set.insert(VolumeId(*id)));
@@ -117,21 +117,26 @@ fn a_new_name_is_believed_by_the_primary_alone() {
     };
     let (renamed, all_renamed) = (set(&[1]), set(&[0, 1]));
     let before = map(&[Some(1), Some(0)]);
-    let at_primary = before.clone().of_role(Role::Primary, &renamed);
-    assert_eq!(at_primary, before);
-    let new = converted(&primary(), &at_primary, &[4096, 8192], Lost::default());
-    assert!(new.aside.is_empty() && !new.compare);
-    let at_secondary = before.clone().of_role(Role::Secondary, &renamed);
-    assert_eq!(at_secondary.positions().collect::<Vec<_>>(), [Some(VolumeId(1)), None]);
-    let new = converted(&secondary(), &at_secondary, &[4096, 8192], Lost::default());
-    assert_eq!((new.aside, new.unfilled, new.compare), (renamed, renamed, true));
+    let now = before.clone().with_renamed(&renamed);
+    assert_eq!(now.positions().collect::<Vec<_>>(), [Some(VolumeId(1)), None]);
+    for sb in [primary(), secondary()] {
+        let is_secondary = sb.identity.role == Role::Secondary;
+        let sb = Superblock { sizes: vec![4096, 8192], ..sb };
+        let new = converted(&sb, &now, &[16384, 16384], Lost::default());
+        assert_eq!((new.aside, new.compare, new.sizes), (renamed, true, vec![8192, 4096]));
+        assert_eq!((new.renamed == renamed, new.unfilled.is_empty()), (is_secondary, true), "it is what it was");
+        // Where every volume has a new name none is in order before somebody says so.
+        let none_left = before.clone().with_renamed(&all_renamed);
+        assert_eq!(obstacle(&sb, &none_left, false), None);
+        assert_eq!(converted(&sb, &none_left, &[4096, 8192], Lost::default()).aside, all_renamed);
+    }
+    // What nobody had filled is still that.
+    let sb = Superblock { unfilled: set(&[0]), ..secondary() };
+    let new = converted(&sb, &now, &[4096, 4096], Lost::default());
+    assert_eq!((new.unfilled, new.renamed), (renamed, VolumeSet::default()));
     let (file, _) = bitmap_file(&[4096, 4096]);
-    let cells = convert(&file, &at_secondary, &[4096, 4096]).expect("sound");
+    let cells = convert(&file, &now, &[4096, 4096]).expect("sound");
     assert_eq!((cells[0].words[0], cells[1].words[0]), (word(1, 0), 1), "all of it is dirty");
-    // Where every volume has a new name none is in order before somebody says so.
-    let none_left = before.of_role(Role::Secondary, &all_renamed);
-    assert_eq!(obstacle(&secondary(), &none_left, false), None);
-    assert_eq!(converted(&secondary(), &none_left, &[4096, 8192], Lost::default()).unfilled, all_renamed);
 }
 
 #[test]

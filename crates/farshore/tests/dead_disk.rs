@@ -201,6 +201,76 @@ fn a_detached_volume_leaves_the_group_and_comes_again() {
     assert!(far.len() > near.len() && far[..near.len()] == near, "all of it was sent");
 }
 
+// proves: P1, P2
+/// Nothing is wrong with the disk, and the other node does not have what stands on it: it is not given up by a word.
+#[test]
+fn what_stands_on_one_node_alone_is_not_detached_by_a_word() {
+    let mut pair = Pair::new(&PairPlan { volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    pair.serve(Side::Near);
+    pair.serve(Side::Far);
+    let detach = ["group", "detach", GROUP, "data"];
+    let refused = |pair: &Pair, node, why: &str| {
+        expect(
+            &pair.run(node, &detach),
+            2,
+            &["nothing was changed", "nothing is known to be wrong with the disk", why],
+        );
+        assert!(!volume(pair, node, "detached"));
+    };
+    // Nothing was ever synced.
+    pair.until("they meet", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    refused(&pair, Side::Near, "far does not have all of it");
+    pair.done(Side::Near, &["sync", GROUP, "--full", "--wait"]);
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "data", &["write -P 3 0 1M", "flush"]);
+    refused(&pair, Side::Near, "far does not have all of it (the group is in logging)");
+    pair.done(Side::Near, &["sync", GROUP, "--wait"]);
+    pair.wait_for_rest(Side::Near);
+    // The primary may be gone for good.
+    assert!(pair.stop(Side::Near).success());
+    pair.until("it is away", |pair| pair.status(Side::Far)["peers"][0]["link"] != "connected");
+    refused(&pair, Side::Far, "near is not heard as the primary");
+    pair.serve(Side::Near);
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Far, &detach);
+    pair.until("the near node knows", |pair| warns(pair, Side::Near, "volume data is detached on far"));
+    refused(&pair, Side::Near, "it is detached on far");
+    pair.done(Side::Near, &["group", "detach", GROUP, "data", "--force"]);
+    assert!(volume(&pair, Side::Near, "detached"));
+}
+
+// proves: P2, P8
+/// The other volume's device is another one, and what that means was said: the first one is detached still, also for a group that begins anew.
+#[test]
+fn a_group_that_begins_anew_is_without_its_dead_disk_still() {
+    let mut pair = Pair::replicating(&PairPlan { volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    pair.qemu_io(Side::Near, "log", &["write -P 4 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    let replace_log = |pair: &Pair, node| {
+        let (log, other) = (pair.device(node, "log"), pair.device(node, "log").with_extension("other"));
+        fs::copy(&log, &other).expect("copied");
+        fs::rename(other, log).expect("renamed");
+    };
+    for (node, content) in [(Side::Far, "--rebuild"), (Side::Near, "--content-is-good")] {
+        pair.done(node, &["group", "detach", GROUP, "data", "--force", "--close-clients"]);
+        assert!(pair.stop(node).success());
+        fs::remove_file(pair.device(node, "data")).expect("it was there");
+        replace_log(&pair, node);
+        pair.done(node, &["accept-device", GROUP, "log", content]);
+        for _ in 0..2 {
+            pair.serve(node);
+            assert!(volume(&pair, node, "detached") && volume(&pair, node, "set_aside"), "{}", pair.status(node));
+            assert!(pair.stop(node).success());
+        }
+        pair.serve(node);
+    }
+    pair.until("they meet", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    pair.done(Side::Near, &["sync", GROUP, "--full", "--wait"]);
+    pair.wait_for(Side::Near, "replicating");
+    pair.stop_both();
+    pair.assert_equal(&["log"]);
+}
+
 // proves: P8
 /// The disk hangs: the group left when it had its answer, and nobody brought it back.
 #[test]

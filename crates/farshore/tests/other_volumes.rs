@@ -292,7 +292,9 @@ fn volumes_under_new_names_are_compared() {
     expect(
         &plan,
         0,
-        &["volume one is volume log under a new name; as nothing tells whether the primary calls the same volume so"],
+        &[
+            "volume one is volume log under a new name; as nothing tells whether the other node calls the same volume so",
+        ],
     );
     Side::BOTH.into_iter().for_each(|node| drop(pair.done(node, &["config", "apply", "--close-clients"])));
     // No order is left, and nobody is answered as if there were a copy.
@@ -303,6 +305,86 @@ fn volumes_under_new_names_are_compared() {
     for (near, far) in [("data", "log"), ("log", "data")] {
         assert!(pair.content(Side::Near, near) == pair.content(Side::Far, far), "{near} is {far} there");
     }
+}
+
+// proves: P2, P3
+/// Names are exchanged on the primary alone, step by step: in the end both nodes have the names that they had. What either calls by a name is
+/// another volume, and nothing passes for its copy before somebody has said so.
+#[test]
+fn names_that_one_node_exchanged_pass_for_nothing() {
+    let mut pair = Pair::replicating(&PairPlan::DEFAULT);
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 64k", "flush"]);
+    pair.qemu_io(Side::Near, "log", &["write -P 6 0 64k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    let old = text(&pair);
+    let (data, log) = (first_table(&pair, "data"), first_table(&pair, "log"));
+    let (to_log, to_data) =
+        (log.replace("volumes.log]", "volumes.data]"), data.replace("volumes.data]", "volumes.log]"));
+    let between = data.replace("volumes.data]", "volumes.tmp]");
+    let rest = old.replace(&data, "").replace(&log, "");
+    for tables in [between.clone() + &log, between + &to_log, to_data + &to_log] {
+        become_text(&pair, &(rest.clone() + &tables));
+        pair.done(Side::Near, &["config", "apply", "--close-clients"]);
+    }
+    pair.until("nothing is in order", |pair| {
+        status_of(pair, Side::Near, GROUP)["reason"].to_string().contains("no order is left")
+    });
+    for volume in ["data", "log"] {
+        assert!(flag(&pair, Side::Near, (GROUP, volume), "set_aside"));
+        pair.done(Side::Near, &["sync", GROUP, "--volume", volume]);
+    }
+    until_in_step(&mut pair, GROUP);
+    pair.stop_both();
+    // What the primary calls so counts: under the file's names its devices are exchanged.
+    for (near, far) in [("data", "log"), ("log", "data")] {
+        assert!(pair.content(Side::Near, near) == pair.content(Side::Far, far), "{near} is {far} there");
+    }
+}
+
+// proves: P1
+/// The copy has a new name for its volume, the primary not yet, and is lost: what stands here is all that was acknowledged.
+#[test]
+fn a_copy_under_a_new_name_can_be_promoted() {
+    let mut pair = Pair::replicating(&PairPlan { volumes: &["data"], mode: "sync", ..PairPlan::DEFAULT });
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 64k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    become_text(&pair, &text(&pair).replace("volumes.data]", "volumes.base]"));
+    pair.done(Side::Far, &["config", "apply"]);
+    pair.kill(Side::Near);
+    expect(&pair.run(Side::Far, &["promote", GROUP]), 2, &["has a new name here"]);
+    let promoted = pair.run(Side::Far, &["promote", GROUP, "--force"]);
+    assert_eq!(promoted.status.code(), Some(1), "{promoted:?}");
+    pair.qemu_io(Side::Far, "base", &["read -P 5 0 64k"]);
+}
+
+// proves: P1, P3
+/// A volume goes to another group while its own cannot let it go: the one that it goes to waits, or it would write what the other one's bits say
+/// nothing of.
+#[test]
+fn a_start_takes_no_volume_from_a_group_that_holds_it() {
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    Side::BOTH.into_iter().for_each(|node| device(&pair, node, "web", &[]));
+    let head = "\n[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"async\"\nstart_alone = \"serve\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\n";
+    become_text(&pair, &(text(&pair) + head + &table("h", "web")));
+    pair.first_sync();
+    pair.done(Side::Near, &["sync", "h", "--full", "--wait"]);
+    pair.qemu_io(Side::Near, "log", &["write -P 6 0 64k", "flush"]);
+    // No stop of either group is clean. The file has one volume in the other group by then; that one has nothing to be told of its own.
+    let (old, log) = (text(&pair), first_table(&pair, "log"));
+    pair.kill(Side::Near);
+    become_text(&pair, &(old.replace(&log, "") + &log.replace("[groups.g.", "[groups.h.")));
+    pair.serve(Side::Near);
+    for group in [GROUP, "h"] {
+        let (code, shown) = pair.output_of(Side::Near, &["status", group, "--local"]);
+        assert!(code != 0 && shown.contains("its last stop was not clean"), "{group}: {shown}");
+    }
+    // With the old names all is as it was.
+    assert!(pair.stop(Side::Near).success());
+    become_text(&pair, &old);
+    pair.serve(Side::Near);
+    until_in_step(&mut pair, GROUP);
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
 }
 
 /// Both daemons are stopped, the file is changed, and they start: as `config apply` does it.

@@ -17,9 +17,11 @@ use crate::ids::{Seq, VolumeId, VolumeSet};
 pub struct VolumeMap {
     /// For each volume its position of before; `None`: it came.
     from: Vec<Option<VolumeId>>,
-    /// Those of the ones that came that are volumes of before under new names. By its device alone a secondary knows them, and nobody compares
-    /// that with what its primary calls so.
+    /// Those of the ones that came that are volumes of before under new names. A node knows them by its devices alone, and nobody compares
+    /// that with what its peer calls so.
     renamed: VolumeSet,
+    /// For each of those its position of before.
+    was: Vec<Option<VolumeId>>,
 }
 
 /// Why a group at rest cannot go on with other volumes now.
@@ -48,17 +50,16 @@ pub enum Obstacle {
 impl VolumeMap {
     /// For each volume its position of before, or `None` where it came.
     pub fn new(from: Vec<Option<VolumeId>>) -> VolumeMap {
-        VolumeMap { from, renamed: VolumeSet::default() }
+        VolumeMap { was: vec![None; from.len()], from, renamed: VolumeSet::default() }
     }
 
-    /// The same on a node in this role, with `renamed`, volumes of before under new names: to a secondary these came, and it keeps nothing of
-    /// what it knew of them.
-    pub fn of_role(mut self, role: Role, renamed: &VolumeSet) -> VolumeMap {
-        if role == Role::Secondary {
-            let renamed_here = |at: usize| renamed.contains(VolumeId(at as u16));
-            self.from.iter_mut().enumerate().filter(|(at, _)| renamed_here(*at)).for_each(|(_, from)| *from = None);
-            self.renamed = *renamed;
+    /// The same with `renamed`, volumes of before under new names. They come as others do: names are all that two nodes compare, so a node that
+    /// exchanged them, step by step, would meet its peer with one volume under the other's name.
+    pub fn with_renamed(mut self, renamed: &VolumeSet) -> VolumeMap {
+        for (at, from) in self.from.iter_mut().enumerate().filter(|(at, _)| renamed.contains(VolumeId(*at as u16))) {
+            self.was[at] = from.take();
         }
+        self.renamed = *renamed;
         self
     }
 
@@ -126,16 +127,28 @@ pub fn converted(sb: &Superblock, map: &VolumeMap, device_bytes: &[u64], lost: L
     let mut new = sb.clone();
     let is_secondary = sb.identity.role == Role::Secondary;
     // A secondary learns the size of one that came from the primary that fills it.
-    let came_bytes = |at: usize| if is_secondary { 0 } else { device_bytes[at] };
+    let came_bytes = |at: usize| match map.was[at].and_then(|was| sb.sizes.get(usize::from(was.0))) {
+        Some(bytes) => *bytes,
+        None if is_secondary => 0,
+        None => device_bytes[at],
+    };
     // Of one without sizes or flush points these say nothing.
     new.sizes = if sb.sizes.is_empty() { Vec::new() } else { map.list(&sb.sizes, came_bytes) };
     new.flushed = map.list(&sb.flushed, |_| Seq::NONE);
     (new.aside, new.sync_aside) = (map.set(&sb.aside), map.set(&sb.sync_aside));
     (new.detached, new.unfilled) = (map.set(&sb.detached), map.set(&sb.unfilled));
+    new.renamed = map.set(&sb.renamed);
     // Whose content counts of one that came, somebody has to say: until then neither node overwrites the other's.
     map.came().for_each(|id| _ = new.aside.insert(id));
     if is_secondary {
-        map.came().for_each(|id| _ = (new.sync_aside.insert(id), new.unfilled.insert(id)));
+        for id in map.came() {
+            new.sync_aside.insert(id);
+            // What had another name here is still what it was: a promotion may have to do with it.
+            let was_filled =
+                map.renamed.contains(id) && map.was[usize::from(id.0)].is_some_and(|was| !sb.unfilled.contains(was));
+            let set = if was_filled { &mut new.renamed } else { &mut new.unfilled };
+            set.insert(id);
+        }
         if lost.kept {
             // Nobody knows what a primary lacks that loses its power now.
             new.given_up = new.given_up.max(sb.identity.position.seq);

@@ -239,7 +239,8 @@ pub(crate) fn unbounded() -> Refusal {
     Refusal::new(
         RefusalCode::ForkUnbounded,
         "it is not known which blocks differ: one side was promoted from an older copy than it had confirmed, or its records are old. \
-         Nothing was changed; demote the node whose content is to go, then 'farshore sync GROUP --full' on the other one",
+         Nothing was changed; demote the node whose content is to go, then 'farshore sync GROUP --full' on the other one. Where that is \
+         refused, as the node that is kept was primary before: 'farshore demote' there, 'farshore promote --force' there, and then the sync",
     )
 }
 

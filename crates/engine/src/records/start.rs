@@ -381,17 +381,21 @@ impl GroupStart<'_> {
                 format!("{named} was detached here, and what counts of it stands at the peer: {ATTACH_AS_SECONDARY}");
             return Err(CannotStart::new(Broken::Device, why));
         }
-        for id in detached.iter() {
-            cx.coverage.hit(CoveragePoint::VolumeDetached);
-            is_detached(self.sb, id);
-            self.volumes.copy_of(id).send_all();
-        }
+        self.without_devices(cx);
         for id in attached.iter().filter(|_| !injected(Fault::AttachTakenForWhole)) {
             cx.coverage.hit(CoveragePoint::VolumeAttached);
             is_unfilled(self.sb, id);
             self.volumes.copy_of(id).send_all();
         }
         Ok(())
+    }
+
+    fn without_devices(&mut self, cx: &mut Cx) {
+        for id in self.volumes.detached().iter() {
+            cx.coverage.hit(CoveragePoint::VolumeDetached);
+            is_detached(self.sb, id);
+            self.volumes.copy_of(id).send_all();
+        }
     }
 
     fn look_beside(&mut self, cx: &mut Cx, beside: OtherFiles, (entropy, boot): (u64, u128)) {
@@ -422,6 +426,11 @@ impl GroupStart<'_> {
         };
         if role == Role::Primary {
             self.volumes.copies_mut().for_each(|copy| copy.dirty.set_all());
+        }
+        // Its other volumes came on new devices; of these there is nothing here.
+        self.without_devices(cx);
+        if role == Role::Primary {
+            self.volumes.set_aside(&self.sb.current.aside);
         }
         self.lifecycle.enter_stage(StartStage::Wipe { left: 3 });
         let bitmap_bytes = bitmap::file_bytes(self.volumes.device_sizes().into_iter());

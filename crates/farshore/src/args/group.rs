@@ -27,6 +27,9 @@ pub struct GroupDetachArgs {
     /// Cut off the clients that are attached to it: what they have not flushed is lost to them
     #[arg(long)]
     pub close_clients: bool,
+    /// Also where nothing is known to be wrong with the disk, and the other node is not known to have all of the volume: that is given up
+    #[arg(long)]
+    pub force: bool,
     /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,

@@ -98,6 +98,13 @@ fn never_ends(group: &GroupView) -> Option<CommandFailure> {
             RefusalCode::ModeLogging,
             format!("{name}: nothing is sent in mode logging: 'farshore set {name} mode=async' first"),
         ),
+        // Nobody sends before somebody has typed something: `status` says what.
+        GroupState::Logging if !group.syncs_by_itself => (
+            RefusalCode::NotInStep,
+            format!(
+                "{name}: nothing is sent before an operator has seen to it: the group {why}; 'farshore status {name}' says what to type"
+            ),
+        ),
         _ => return None,
     };
     Some(CommandFailure::from(text).because(code))

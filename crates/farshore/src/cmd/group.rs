@@ -10,7 +10,8 @@ use crate::outcome::CommandOutcome;
 
 pub fn detach(args: &GroupDetachArgs) -> CommandOutcome {
     let (group, volume) = (args.group.clone(), args.volume.clone());
-    let request = ApiRequest::DetachVolume { group, volume, close_clients: args.close_clients };
+    let (close_clients, force) = (args.close_clients, args.force);
+    let request = ApiRequest::DetachVolume { group, volume, close_clients, force };
     order("group detach", &args.group, request, (&args.reach, args.json))
 }
 

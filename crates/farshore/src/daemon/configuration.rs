@@ -245,12 +245,10 @@ impl ConfigChange<'_> {
             texts.push(match left.iter().position(|left| device(left) == device(volume)) {
                 Some(at) => {
                     let before = &left.remove(at).name;
-                    let here = if is_primary {
-                        "on the other node it is"
-                    } else {
-                        "as nothing tells whether the primary calls the same volume so, it is"
-                    };
-                    format!("volume {name} is volume {before} under a new name; {here} {}", until(name))
+                    format!(
+                        "volume {name} is volume {before} under a new name; as nothing tells whether the other node calls the same volume so, it is {}",
+                        until(name)
+                    )
                 }
                 None => format!("volume {name} comes: it is {}", until(name)),
             });
@@ -396,7 +394,7 @@ mod tests {
         assert!(
             steps.len() == 1
                 && steps[0]
-                    .starts_with("restart db: volume wal is volume log under a new name; on the other node it is ")
+                    .starts_with("restart db: volume wal is volume log under a new name; as nothing tells whether the other node calls the same volume so, it is ")
                 && steps[0].contains(waits)
                 && steps[0].ends_with("[1 1]"),
             "{steps:?}"

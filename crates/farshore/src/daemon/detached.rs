@@ -140,7 +140,9 @@ impl<'a> DetachRecord<'a> {
     ///
     /// # Errors
     /// Why it stays detached, with the code of a refusal.
-    pub fn attach(&self, volume: &str) -> Result<Option<DiskRecords>, NotRecorded> {
+    ///
+    /// `size_bytes`: of the volume by now, as far as the group knows.
+    pub fn attach(&self, volume: &str, size_bytes: u64) -> Result<Option<DiskRecords>, NotRecorded> {
         let before = self.records()?;
         let mut after = before.clone();
         let Some(was) = after.detached.remove(volume) else { return Ok(None) };
@@ -153,14 +155,14 @@ impl<'a> DetachRecord<'a> {
             );
             return Err((Some(RefusalCode::VolumeDetached), why));
         }
-        self.fits(volume, &was).map_err(|error| failed(format!("{error:#}")))?;
+        self.fits(volume, was.size_bytes, size_bytes).map_err(|error| failed(format!("{error:#}")))?;
         // Whatever device is found there is taken from here on. The volume is detached still.
         after.devices.remove(volume);
         Ok(Some(DiskRecords { before, after }))
     }
 
     /// What is at its path can take the place of the device that it had.
-    fn fits(&self, volume: &str, was: &DeviceId) -> anyhow::Result<()> {
+    fn fits(&self, volume: &str, was_bytes: u64, size_bytes: u64) -> anyhow::Result<()> {
         let named = self.group.volumes.iter().find(|named| named.name.as_str() == volume);
         let path = named.context("the group has no such volume")?.device(self.node);
         if !self.is_known_without_device(volume) {
@@ -172,12 +174,16 @@ impl<'a> DetachRecord<'a> {
         }
         look(path, &self.config.node(self.node).expect("it was looked up before").state)?;
         let device = DeviceId::of(path).with_context(|| format!("{} cannot be looked at", path.display()))?;
-        if device.size_bytes < was.size_bytes {
+        let (needed, whose) = match size_bytes > was_bytes {
+            true => (size_bytes, "the volume has by now"),
+            false => (was_bytes, "the device that it replaces had"),
+        };
+        if device.size_bytes < needed {
             bail!(
-                "{} has {}, and the device that it replaces had {}: give it one that is as large at least",
+                "{} has {}, and {whose} {}: give it one that is as large at least",
                 path.display(),
                 show_exact(device.size_bytes),
-                show_exact(was.size_bytes)
+                show_exact(needed)
             );
         }
         Ok(())

@@ -36,8 +36,8 @@ pub(super) struct LeftVolume {
     pub device: DeviceId,
 }
 
-/// Volumes that left a group, by the names that they had.
-pub(super) type LeftVolumes = BTreeMap<String, LeftVolume>;
+/// Volumes that left a group, by the names that they had and when they left: a name may have left several times, with another device each.
+pub(super) type LeftVolumes = BTreeMap<(String, u64), LeftVolume>;
 
 /// What the operator has said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,27 +133,32 @@ pub(super) fn write_detached(directory: &Path, devices: &GroupDevices) -> anyhow
 /// # Errors
 /// A sentence: it cannot be read, or is damaged.
 pub(super) fn read_left(directory: &Path) -> anyhow::Result<LeftVolumes> {
-    let Some((head, devices)) = read(directory, LEFT)? else { return Ok(LeftVolumes::new()) };
-    let one = |(name, device): (String, DeviceId)| {
-        let said = head.get(&name).and_then(|said| said.split_once(' '));
-        let (role, since) = said.context("it does not say in which role and when a volume left")?;
+    let lost = || format!("the record {}", directory.join(LEFT).display());
+    let Some((head, devices)) = read(directory, LEFT).with_context(lost)? else { return Ok(LeftVolumes::new()) };
+    let one = |(key, device): (String, DeviceId)| {
+        let (role, named) = head
+            .get(&key)
+            .map(String::as_str)
+            .zip(key.split_once('@'))
+            .context("it does not say in which role and when a volume left")?;
+        let unix_ms = named.1.parse()?;
         let role = if role == Role::Primary.word() { Role::Primary } else { Role::Secondary };
-        Ok((name, LeftVolume { role, unix_ms: since.parse()?, device }))
+        Ok(((named.0.to_owned(), unix_ms), LeftVolume { role, unix_ms, device }))
     };
     devices.into_iter().map(one).collect()
 }
 
 /// The same, as text.
 pub(super) fn text_of_left(left: &LeftVolumes) -> String {
-    let said: Vec<_> =
-        left.iter().map(|(name, left)| (name.as_str(), format!("{} {}", left.role.word(), left.unix_ms))).collect();
-    let head: Vec<_> = said.iter().map(|(name, said)| (*name, said.as_str())).collect();
-    encode(LEFT, &head, &left.iter().map(|(name, left)| (name.clone(), left.device.clone())).collect())
+    let keyed: Vec<_> = left.iter().map(|((name, unix_ms), left)| (format!("{name}@{unix_ms}"), left)).collect();
+    let head: Vec<_> = keyed.iter().map(|(key, left)| (key.as_str(), left.role.word())).collect();
+    encode(LEFT, &head, &keyed.iter().map(|(key, left)| (key.clone(), left.device.clone())).collect())
 }
 
-/// Removes all that is recorded of a group on devices that are no longer there. A crash leaves some of it, and it is done again.
+/// Removes all that is recorded of a group on devices that are no longer there, but for which of its volumes are detached: those have no device
+/// still. A crash leaves some of it, and it is done again.
 pub(super) fn clear(directory: &Path) -> anyhow::Result<()> {
-    for name in [DETACHED, "fingerprints", "journal", "bitmap", "activity", "undo", "superblock"] {
+    for name in ["fingerprints", "journal", "bitmap", "activity", "undo", "superblock"] {
         let path = directory.join(name);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {

@@ -29,8 +29,14 @@ pub(super) fn speaks_against(
     (groups, group, role): (&Path, &str, Role),
     (volume, device): (&str, &DeviceId),
 ) -> Option<String> {
-    let entries = fs::read_dir(groups).into_iter().flatten().flatten();
-    let known = entries.flat_map(|entry| formers(config, &entry.path(), device));
+    let directories = || fs::read_dir(groups).into_iter().flatten().flatten().map(|entry| entry.path());
+    if let Some(error) = directories().find_map(|directory| device_record::read_left(&directory).err()) {
+        return Some(format!(
+            "in which role this node had the device of volume {volume} is not known, as a record of volumes that left cannot be read: {error:#}; if \
+             nothing of it counts any more, remove that file"
+        ));
+    }
+    let known = directories().flat_map(|directory| formers(config, &directory, device));
     // What is about to leave is newer than what has left.
     let newest = known.max_by_key(|former| former.left.unwrap_or(u64::MAX)).filter(|former| former.role != role)?;
     let Former { volume: was, group: of, role: had, left } = newest;
@@ -59,9 +65,8 @@ fn formers(config: &Config, directory: &Path, device: &DeviceId) -> Vec<Former> 
         return Vec::new();
     };
     let is_it = |found: &DeviceId| compare(found, device).is_ok();
-    // One that cannot be read is told of where its own group is opened.
     let left = device_record::read_left(directory).unwrap_or_default();
-    let has_left = left.into_iter().filter(|(_, left)| is_it(&left.device)).map(|(volume, left)| Former {
+    let has_left = left.into_iter().filter(|(_, left)| is_it(&left.device)).map(|((volume, _), left)| Former {
         volume,
         group: group.clone(),
         role: left.role,
@@ -90,11 +95,11 @@ pub(super) fn leaving(
     (role, unix_ms): (Role, u64),
     leave: GroupDevices,
     now: &GroupDevices,
-) -> LeftVolumes {
-    let mut left = device_record::read_left(directory).unwrap_or_default();
-    left.extend(leave.into_iter().map(|(volume, device)| (volume, LeftVolume { role, unix_ms, device })));
+) -> anyhow::Result<LeftVolumes> {
+    let mut left = device_record::read_left(directory)?;
+    left.extend(leave.into_iter().map(|(volume, device)| ((volume, unix_ms), LeftVolume { role, unix_ms, device })));
     left.retain(|_, left| !now.values().any(|device| compare(&left.device, device).is_ok()));
-    left
+    Ok(left)
 }
 
 #[cfg(test)]
@@ -122,7 +127,7 @@ mod tests {
             let directory = groups.join(group);
             fs::create_dir(&directory).expect("made");
             let leave = GroupDevices::from([("x".to_owned(), device(7))]);
-            let left = leaving(&directory, (role, unix_ms), leave, &GroupDevices::new());
+            let left = leaving(&directory, (role, unix_ms), leave, &GroupDevices::new()).expect("readable");
             fs::write(directory.join(device_record::LEFT), device_record::text_of_left(&left)).expect("written");
             let why =
                 says(if role == Role::Primary { Role::Secondary } else { Role::Primary }, 7).expect("the other role");
@@ -131,6 +136,17 @@ mod tests {
         }
         // What has come again is no longer one that left.
         let now = GroupDevices::from([("y".to_owned(), device(7))]);
-        assert!(leaving(&groups.join("k"), (Role::Primary, 12), GroupDevices::new(), &now).is_empty());
+        let left = leaving(&groups.join("k"), (Role::Primary, 12), GroupDevices::new(), &now);
+        assert!(left.expect("readable").is_empty());
+        // The same name leaves once more, with another device: the first one is not forgotten.
+        let leave = GroupDevices::from([("x".to_owned(), device(8))]);
+        let left = leaving(&groups.join("h"), (Role::Primary, 14), leave, &GroupDevices::new()).expect("readable");
+        fs::write(groups.join("h").join(device_record::LEFT), device_record::text_of_left(&left)).expect("written");
+        assert_eq!(device_record::read_left(&groups.join("h")).expect("readable"), left);
+        assert_eq!(left.len(), 2);
+        // What cannot be read says nothing, and nothing comes by it.
+        fs::write(groups.join("h").join(device_record::LEFT), "farshore left 1\nchecksum 00000000\n").expect("written");
+        let why = says(Role::Primary, 9).expect("nobody knows");
+        assert!(why.contains("cannot be read"), "{why}");
     }
 }

@@ -100,6 +100,8 @@ pub(super) struct SyncLook<'a> {
     pub applied: Option<Seq>,
     /// Why the state is what it is; empty: it is the wanted one.
     pub why: &'a str,
+    /// Volumes that it leaves out, by name; mostly none.
+    pub left_out: String,
 }
 
 impl SyncCourse {
@@ -370,7 +372,9 @@ impl Operation {
             }
             // It stands in line, or is about to begin: the state is that of before.
             _ if is_to_come => {}
-            State::Replicating if (!sync.full || sync.began) && sync.is_applied(now) => self.is_up_to_date(),
+            State::Replicating if (!sync.full || sync.began) && sync.is_applied(now) => {
+                self.is_up_to_date(&now.left_out)
+            }
             State::Replicating if sync.full && !sync.began && sync.is_quiet(now) => {
                 let text = format!("{group}: the full sync was not seen to begin, and nothing says that it will");
                 self.ends(OperationState::Stopped, text, stopped);
@@ -382,11 +386,17 @@ impl Operation {
         }
     }
 
-    fn is_up_to_date(&mut self) {
+    /// `left_out`: volumes that the sync was without.
+    fn is_up_to_date(&mut self, left_out: &str) {
         let group = self.group.as_deref().unwrap_or_default();
         let text = format!("{group}: the copy is up to date");
         // They were of what stood in its way.
         self.warnings.clear();
+        if !left_out.is_empty() {
+            self.warnings.push(format!(
+                "{group}: the copy is without {left_out}, which the sync left out: 'farshore status {group}' says why"
+            ));
+        }
         self.ends(OperationState::Done, text, None);
     }
 }
@@ -527,6 +537,7 @@ mod tests {
             last: Seq(7),
             applied: None,
             why: "beta is away",
+            left_out: String::new(),
         }
     }
 

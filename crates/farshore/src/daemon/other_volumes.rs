@@ -94,7 +94,7 @@ impl<'a> OtherVolumes<'a> {
         }
         let map = map(&before, &recorded, &found);
         let renamed = renamed(&map, &before, &found);
-        let map = map.of_role(sb.identity.role, &renamed);
+        let map = map.with_renamed(&renamed);
         Ok(Some(OtherVolumes { config, node, group, directory, before, recorded, detached, found, sb, map }))
     }
 
@@ -114,6 +114,32 @@ impl<'a> OtherVolumes<'a> {
         };
         let obstacle = records::obstacle(&self.sb, &self.map, is_running);
         obstacle.map(|obstacle| self.words(obstacle, name.as_str())).or_else(|| self.come().find_map(elsewhere))
+    }
+
+    /// A device that comes is on record with another group, which cannot let it go now: once that has its old names back, it would take its
+    /// bits of before for the truth about what this group wrote.
+    fn is_held_elsewhere(&self) -> Option<String> {
+        let groups = self.directory.parent().expect("a group's directory is in one");
+        let others = self.config.groups_of(self.node).filter(|other| other.name != self.group.name);
+        for other in others {
+            let recorded =
+                device_record::read_devices(&groups.join(other.name.as_str())).ok().flatten().unwrap_or_default();
+            let is_its = |(_, device): &(&String, &DeviceId)| recorded.values().any(|its| compare(its, device).is_ok());
+            let Some((volume, _)) = self.come().find(is_its) else { continue };
+            let why = match OtherVolumes::of(self.config, self.node, other) {
+                Ok(None) => continue,
+                Ok(Some(theirs)) => records::obstacle(&theirs.sb, &theirs.map, false)
+                    .map(|obstacle| theirs.words(obstacle, other.name.as_str())),
+                Err(error) => Some(format!("{error:#}")),
+            };
+            if let Some(why) = why {
+                return Some(format!(
+                    "volume {volume} is on record with group {}, which cannot let it go: {why}",
+                    other.name
+                ));
+            }
+        }
+        None
     }
 
     /// Volumes that come, also under a new name.
@@ -178,7 +204,7 @@ impl<'a> OtherVolumes<'a> {
     /// # Errors
     /// A sentence: it cannot be done now, and nothing has changed.
     pub fn prepare(&self, tag: u64) -> anyhow::Result<Prepared> {
-        if let Some(why) = self.obstacle(false) {
+        if let Some(why) = self.obstacle(false).or_else(|| self.is_held_elsewhere()) {
             bail!("{}", self.refusal(&why));
         }
         let changing = self.directory.join(CHANGING);
@@ -307,7 +333,7 @@ impl<'a> OtherVolumes<'a> {
             Some((name.clone(), self.recorded.get(name).filter(|_| !stays)?.clone()))
         };
         let leave = self.before.iter().enumerate().filter_map(leaves).collect();
-        let left = left_volumes::leaving(&self.directory, (self.sb.identity.role, unix_ms()), leave, &self.found);
+        let left = left_volumes::leaving(&self.directory, (self.sb.identity.role, unix_ms()), leave, &self.found)?;
         write(&changing.join(device_record::LEFT), device_record::text_of_left(&left).as_bytes())
     }
 

@@ -132,7 +132,7 @@ impl OrderedReplica {
             // The sync made this copy equal: what this side held against it is reconciled, and on disk too once that is on record.
             // What has no device here, or one that waits to be filled, was no part of it: that all of it is missing stays on record here, whatever
             // the primary forgets.
-            let left_out = common.volumes.detached().with(&common.sb.unfilled);
+            let left_out = common.volumes.detached().with(&common.sb.lacking());
             let ids = (0..).map(VolumeId).zip(common.volumes.copies_mut());
             ids.filter(|(id, _)| !left_out.contains(*id)).for_each(|(_, copy)| copy.is_equal());
             self.cycle.bits_forgotten = true;

@@ -11,16 +11,19 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use engine::identity::Role;
+use engine::state::State;
+use engine::status::GroupStatus;
 use engine::{RefusalCode, VolumeId};
 use host::driver::Gone;
 use settings::ConfiguredGroup;
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
+use units::exact::show_size;
 
 use super::apply::ConfigDesk;
 use super::{CHANGE_PATIENCE, Desk, beside, turn};
 use crate::api::refusals::DeskRefusal;
-use crate::api::{ErrorCode, Reply};
+use crate::api::{ApiRequest, ErrorCode, NodeView, Reply, VolumeView};
 use crate::daemon::attached;
 use crate::daemon::detached::{DetachRecord, DiskRecords, WrittenRecords};
 use crate::daemon::role_changes::RoleChange;
@@ -39,11 +42,63 @@ enum DiskChange {
     Attach,
 }
 
+/// Nothing counts on the disk of the volume `at` this position. `errors`: of which volumes a disk has told of an error, or hangs.
+fn is_dead(status: &GroupStatus, errors: &[bool], at: usize) -> bool {
+    let has_error = |at: usize| errors.get(at).copied().unwrap_or(false);
+    let others_are_well = (0..status.volumes.len()).all(|other| other == at || !has_error(other));
+    // What failed the group is its disk, unless another one's tells of an error.
+    let has_failed = matches!(status.state, State::Failed(_)) && others_are_well;
+    let holds_nothing = status.volumes.get(at).is_none_or(|now| now.is_detached || now.is_unfilled);
+    holds_nothing || has_error(at) || has_failed
+}
+
+/// Why the volume `at` this position is not given up by a word; `None`: the peer has what counts.
+fn what_peer_lacks(status: &GroupStatus, at: usize) -> Option<(RefusalCode, String)> {
+    let now = status.volumes.get(at)?;
+    if now.is_detached_at_peer {
+        let why = "it is detached on PEER, so what counts of it stands here alone: give it a disk there first ('farshore group attach' there)";
+        return Some((RefusalCode::VolumeDetached, why.to_owned()));
+    }
+    let peer_serves = status.peer.role == Some(Role::Primary);
+    match status.role {
+        Role::Secondary if peer_serves => None,
+        Role::Secondary => {
+            let why = "PEER is not heard as the primary, so what counts of it may stand here alone: let both nodes meet first";
+            Some((RefusalCode::PeerAway, why.to_owned()))
+        }
+        Role::Primary if now.is_aside => {
+            let why = "it is set aside, so what was written since stands here alone: 'farshore sync GROUP --volume NAME' first";
+            Some((RefusalCode::VolumeAside, why.to_owned()))
+        }
+        Role::Primary if status.state != State::Replicating => {
+            let why = format!(
+                "PEER does not have all of it (the group is in {}), so what counts of it stands here alone: let it sync first",
+                status.state.word()
+            );
+            Some((RefusalCode::CopyBehind, why))
+        }
+        Role::Primary if now.dirty_bytes > 0 => {
+            let why = format!(
+                "PEER may lack {} of it: wait until nothing of it is dirty ('farshore status')",
+                show_size(now.dirty_bytes)
+            );
+            Some((RefusalCode::CopyBehind, why))
+        }
+        Role::Primary => None,
+    }
+}
+
 /// The desk as it changes which volumes of a group are on disks.
 pub(super) struct DiskDesk<'a>(pub &'a Desk);
 
 impl DiskDesk<'_> {
-    pub async fn detach(&self, name: &str, volume: &str, close_clients: bool) -> Result<Reply, Gone> {
+    /// `gives_up`: whoever asks knows that what only this node has of it is given up.
+    pub async fn detach(
+        &self,
+        name: &str,
+        volume: &str,
+        (close_clients, gives_up): (bool, bool),
+    ) -> Result<Reply, Gone> {
         let group = match self.0.find(name) {
             Ok((_, group)) => group,
             Err(unknown) => return Ok(unknown),
@@ -54,38 +109,47 @@ impl DiskDesk<'_> {
         if !close_clients && let Some(refusal) = self.users_of(name, volume).await? {
             return Ok(refusal);
         }
-        if let Some(refusal) = self.is_last_copy(&group, volume).await? {
+        let _leaving = self.0.leaving.enter(name, volume);
+        if !gives_up && let Some(refusal) = self.stands_here_alone(&group, volume).await? {
             return Ok(refusal);
         }
         self.change_disk(&group, volume, DiskChange::Detach).await
     }
 
-    /// What counts of the volume stands here alone, on a disk with which nothing is wrong: nobody gives that up by a word.
-    async fn is_last_copy(&self, group: &ConfiguredGroup, volume: &str) -> Result<Option<Reply>, Gone> {
+    /// What counts of the volume stands here alone, or nobody knows that it does not, on a disk with which nothing is wrong: nobody gives
+    /// that up by a word.
+    async fn stands_here_alone(&self, group: &ConfiguredGroup, volume: &str) -> Result<Option<Reply>, Gone> {
         let Some(status) = self.0.status_of(self.0.config().group_id(group)).await? else { return Ok(None) };
-        let mut named = group.volumes.iter().zip(&status.volumes);
-        let Some((_, now)) = named.find(|(named, _)| named.name.as_str() == volume) else { return Ok(None) };
-        let has_failed = matches!(status.state, engine::state::State::Failed(_));
-        if has_failed || now.is_detached || now.is_unfilled {
+        let Reply::Status(view) = self.0.status(Some(group.name.as_str())).await? else { return Ok(None) };
+        let shown = view.groups.iter().find(|shown| shown.name == group.name.as_str());
+        let errors = shown.into_iter().flat_map(|shown| &shown.volumes).map(|volume| volume.error.is_some());
+        let errors: Vec<bool> = errors.collect();
+        let Some(at) = group.volumes.iter().position(|named| named.name.as_str() == volume) else { return Ok(None) };
+        if is_dead(&status, &errors, at) {
             return Ok(None);
         }
-        let (name, peer) = (&group.name, group.peer_of(&self.0.node).map(ToString::to_string).unwrap_or_default());
-        let (code, what, first) = if now.is_detached_at_peer {
-            let first = format!("give it a disk on {peer} first ('farshore group attach {name} {volume}' there)");
-            (RefusalCode::VolumeDetached, format!("is detached on {peer}"), first)
-        } else if status.role == Role::Primary && now.is_aside {
-            (
-                RefusalCode::VolumeAside,
-                "is set aside".to_owned(),
-                format!("'farshore sync {name} --volume {volume}' first"),
-            )
-        } else {
-            return Ok(None);
+        let lacks = match what_peer_lacks(&status, at) {
+            Some(lacks) => Some(lacks),
+            None => self.leaves_there(group, volume).await,
         };
+        let Some((code, lacks)) = lacks else { return Ok(None) };
+        let (name, peer) = (&group.name, group.peer_of(&self.0.node).map(ToString::to_string).unwrap_or_default());
         let message = format!(
-            "{name}: nothing was changed: volume {volume} {what}, so what counts of it stands here alone; {first}"
+            "{name}: nothing was changed: nothing is known to be wrong with the disk of volume {volume} here, and {}. If the disk is dead all the \
+             same, or nothing in it counts: 'farshore group detach {name} {volume} --force'",
+            lacks.replace("PEER", &peer)
         );
         Ok(Some(Reply::refused(code, message)))
+    }
+
+    /// Somebody types the same at the other node in this moment: both nodes say so before they look.
+    async fn leaves_there(&self, group: &ConfiguredGroup, volume: &str) -> Option<(RefusalCode, String)> {
+        let request = ApiRequest::Status { group: Some(group.name.to_string()) };
+        let peer = group.peer_of(&self.0.node).map(ToString::to_string).unwrap_or_default();
+        let Ok(Reply::Status(theirs)) = (self.0.ask_peer)(peer, request).await else { return None };
+        let theirs = theirs.groups.iter().find(|shown| shown.name == group.name.as_str())?;
+        let leaves = theirs.volumes.iter().any(|shown| shown.name == volume && shown.detached);
+        leaves.then(|| (RefusalCode::VolumeDetached, "it is detached on PEER, or is about to be".to_owned()))
     }
 
     pub async fn attach(&self, name: &str, volume: &str) -> Result<Reply, Gone> {
@@ -205,13 +269,14 @@ impl DiskDesk<'_> {
         volume: &str,
         (change, elsewhere): (DiskChange, Vec<String>),
     ) -> Result<Option<WrittenRecords>, Reply> {
+        let size_bytes = self.size_of(group, volume).await;
         let (config, node, named) = (self.0.config(), self.0.node.clone(), group.clone());
         let (name, volume) = (group.name.to_string(), volume.to_owned());
         let looked_at = beside(move || {
             let record = DetachRecord::of(&config, &node, &named);
             match change {
                 DiskChange::Detach => record.detach(&volume, &elsewhere),
-                DiskChange::Attach => record.attach(&volume),
+                DiskChange::Attach => record.attach(&volume, size_bytes),
             }
         });
         let records = match timeout(DISK_PATIENCE, looked_at).await {
@@ -236,6 +301,13 @@ impl DiskDesk<'_> {
         written
             .map(|()| Some(before))
             .map_err(|error| Reply::refused(DeskRefusal::Failed, format!("{name}: {error:#}")))
+    }
+
+    /// Of the volume by now; 0: nobody knows.
+    async fn size_of(&self, group: &ConfiguredGroup, volume: &str) -> u64 {
+        let Ok(Some(status)) = self.0.status_of(self.0.config().group_id(group)).await else { return 0 };
+        let mut named = group.volumes.iter().zip(&status.volumes);
+        named.find(|(named, _)| named.name.as_str() == volume).map_or(0, |(_, now)| now.size_bytes)
     }
 
     /// The group runs in accordance with the record.
@@ -279,6 +351,38 @@ pub(super) fn volume_of(group: &ConfiguredGroup, volume: &str) -> Result<VolumeI
         let message = format!("group {} has no volume {volume:?}; its volumes are {}", group.name, names.join(", "));
         Reply::error(ErrorCode::BadValue, message)
     })
+}
+
+/// Volumes that are about to be detached here: `status` shows them as detached, for a peer that is about to do the same.
+#[derive(Default)]
+pub(super) struct LeavingVolumes(RefCell<BTreeSet<(String, String)>>);
+
+/// One of them, until this is dropped.
+struct LeavingVolume<'a> {
+    all: &'a LeavingVolumes,
+    named: (String, String),
+}
+
+impl LeavingVolumes {
+    fn enter(&self, group: &str, volume: &str) -> LeavingVolume<'_> {
+        let named = (group.to_owned(), volume.to_owned());
+        self.0.borrow_mut().insert(named.clone());
+        LeavingVolume { all: self, named }
+    }
+
+    pub fn show(&self, view: &mut NodeView) {
+        let leaving = self.0.borrow();
+        for group in &mut view.groups {
+            let leave = |volume: &VolumeView| leaving.contains(&(group.name.clone(), volume.name.clone()));
+            group.volumes.iter_mut().filter(|volume| leave(volume)).for_each(|volume| volume.detached = true);
+        }
+    }
+}
+
+impl Drop for LeavingVolume<'_> {
+    fn drop(&mut self) {
+        self.all.0.borrow_mut().remove(&self.named);
+    }
 }
 
 /// Groups that were told to begin anew, and had not come to rest when nobody waited any longer.
