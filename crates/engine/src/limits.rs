@@ -192,7 +192,7 @@ pub const HOLD_MAX: Duration = Duration::from_secs(24 * 3600);
 /// A secondary asks for a peer window so often, or four times in a window that is shorter than four of these.
 pub const WINDOW_ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// A question whose answer takes longer, or half of the window, is asked anew: a primary that cannot give a window says nothing.
+/// A question whose answer takes longer, or half of the window, is asked anew.
 pub const WINDOW_ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Heartbeats each way. Four in the shortest silence that counts.

@@ -66,8 +66,13 @@ impl GivenWindow {
 
     /// Takes it back. The number of that word.
     pub fn take_back(&mut self) -> u64 {
-        self.number += 1;
-        self.taken_back = Some(self.number);
+        let number = self.taken_back.unwrap_or(self.number + 1);
+        (self.number, self.taken_back) = (number, Some(number));
+        number
+    }
+
+    /// Of the newest word in this session.
+    pub fn number(&self) -> u64 {
         self.number
     }
 

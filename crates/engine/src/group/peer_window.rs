@@ -31,14 +31,15 @@ pub(super) fn asked(group: &mut Group, cx: &mut Cx, header: &FrameHeader) {
         cx.coverage.hit(CoveragePoint::PeerWindowTakenBack);
         group.common.window_ended(cx);
     }
-    let Some(window) = may_give(group, cx) else { return };
-    if group.common.window.recorded() < window {
-        // The next question is answered: a primary that starts anew has to know what it gave.
-        if gives_window(&mut group.common.sb, window) {
-            group.common.save(cx, Some(AfterSuper::WindowRecorded { window }));
-        }
-        return;
-    }
+    // A primary that starts anew has to know what it gave.
+    let is_recorded = |window: &Duration| group.common.window.recorded() >= *window;
+    let Some(window) = may_give(group, cx).filter(is_recorded) else {
+        let number = match group.common.window.is_open(cx.now.mono) {
+            true => group.common.window.take_back(),
+            false => group.common.window.number(),
+        };
+        return say(&group.common, cx, header.seq, number, Duration::ZERO);
+    };
     cx.coverage.hit(CoveragePoint::PeerWindowGiven);
     let number = group.common.window.give(cx.now.mono, window);
     say(&group.common, cx, header.seq, number, window);
@@ -68,6 +69,12 @@ fn promised(settings: &Settings) -> Option<Duration> {
 pub(super) fn review(group: &mut Group, cx: &mut Cx) {
     if let Some(window) = wanted(group, cx) {
         group.common.set_timer(cx, GroupTimer::WindowAsk, ask_again_after(window));
+    }
+    if let Some(window) = may_give(group, cx)
+        && group.common.window.recorded() < window
+        && gives_window(&mut group.common.sb, window)
+    {
+        group.common.save(cx, Some(AfterSuper::WindowRecorded { window }));
     }
     if !group.common.window.is_open(cx.now.mono) {
         let runs = group.common.lifecycle.is_running() && !group.common.has_failed();
@@ -141,9 +148,13 @@ pub(super) fn heard(group: &mut Group, cx: &mut Cx, header: &FrameHeader) {
         return;
     }
     if window.is_zero() {
+        let relied_on_it = group.secondary.window.until() > cx.now.mono;
         group.secondary.window.is_taken_back(header.offset);
-        // Writers may wait for that.
-        return send_question(group, cx);
+        if relied_on_it || header.seq == Seq::NONE {
+            // Writers may wait for that.
+            send_question(group, cx);
+        }
+        return;
     }
     group.secondary.window.is_given(cx.now.mono, header.seq.0, header.offset, window);
 }

@@ -100,7 +100,7 @@ const KINDS: [(FrameKind, &str, &str, &str); 25] = [
     ),
     (
         FrameKind::Window,
-        "P: for so long from here on; or what was said before is taken back",
+        "P: for so long from here on; or for no time, and what was said before is taken back",
         "seq: the question, 0 for what was taken back unasked; offset: number of this word; length: milliseconds, 0: taken back",
         "none",
     ),
