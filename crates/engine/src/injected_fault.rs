@@ -254,6 +254,24 @@ faults! {
         "A disk that came in place of a dead one, and was never filled, is promoted as the volume.";
     FilledUnasked, "filled-unasked", "P6, P7",
         "The peer's device of a volume that came there is overwritten by the next sync, before anybody said that it is to be.";
+    CameInOrder, "came-in-order", "P6, P7",
+        "A volume that comes to a group is part of its order at once: nobody's word is waited for.";
+    CameFilled, "came-filled", "P2, P6",
+        "A volume that comes to a group on a secondary counts as filled: what stands on its device is promoted.";
+    CameClean, "came-clean", "rule 2, P3",
+        "A volume that comes to a group is dirty nowhere.";
+    BitsStayInPlace, "bits-stay-in-place", "rule 2, P3",
+        "Where a group gets other volumes, the bits of each position are those of the volume that stood there before.";
+    KeptOfAnother, "kept-of-another", "P1, P2",
+        "Where a group gets other volumes, what a secondary keeps for its primary stays with the positions of before.";
+    LeftForgetsKept, "left-forgets-kept", "P1",
+        "A volume leaves a secondary with what that kept of it for its primary, and nobody who asks for it is told.";
+    RenamedBelieved, "renamed-believed", "P3, P7",
+        "A node takes the device of a volume under a new name for what its peer calls so.";
+    ChangedMidSync, "changed-mid-sync", "rule 6, P2",
+        "A secondary gets other volumes in the midst of a sync: what it goes back to is of the positions of before.";
+    MovedInOtherRole, "moved-in-other-role", "P1, P7",
+        "A device moves to a group in which this node has the other role: the wrong node's content counts.";
     RejoinsInStream, "rejoins-in-stream", "rule 8, P2",
         "A volume that rejoins goes on in the stream, and what was written to it meanwhile follows at any time.";
 }

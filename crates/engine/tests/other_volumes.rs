@@ -5,7 +5,9 @@ use engine::cell::{self, CELL_BYTES, CellHead};
 use engine::identity::{Confirmed, Identity, Role};
 use engine::journal::{INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
 use engine::limits::REGION_BYTES;
-use engine::other_volumes::{FoundCells, KeptBatches, Lost, Obstacle, VolumeMap, converted, obstacle, superblock_file};
+use engine::other_volumes::{
+    FoundCells, KeptBatches, Lost, Obstacle, VolumeMap, converted, counts_under, obstacle, superblock_file,
+};
 use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
 use engine::*;
 
@@ -104,6 +106,32 @@ fn the_superblock_keeps_its_history_and_each_volume_its_own() {
             }
         }
     }
+}
+
+// proves: P1, P7
+/// As a secondary a node holds the other one's content.
+#[test]
+fn a_device_counts_under_the_role_that_its_node_had() {
+    let both = [Role::Primary, Role::Secondary];
+    for (role, had) in both.into_iter().flat_map(|role| both.map(|had| (role, had))) {
+        assert_eq!(counts_under(role, had), role == had);
+    }
+}
+
+/// By name; and a name that came on the recorded device of one that left is that volume. A device is one volume's.
+#[test]
+fn names_and_devices_make_the_map() {
+    let (before, recorded) = (["data", "log"], [1, 2]);
+    let of = |now: &[(&str, u32)]| {
+        let names: Vec<&str> = now.iter().map(|(name, _)| *name).collect();
+        let (map, renamed) = VolumeMap::of_names(&before, &names, |then, volume| recorded[then] == now[volume].1);
+        let from: Vec<_> = map.positions().map(|from| from.map(|from| from.0)).collect();
+        (from, renamed.iter().map(|id| id.0).collect::<Vec<_>>())
+    };
+    assert_eq!(of(&[("a", 3), ("data", 1), ("log", 2)]), (vec![None, Some(0), Some(1)], vec![]));
+    assert_eq!(of(&[("data", 1), ("wal", 2)]), (vec![Some(0), Some(1)], vec![1]), "a new name");
+    assert_eq!(of(&[("data", 1), ("wal", 3)]), (vec![Some(0), None], vec![]), "another device");
+    assert_eq!(of(&[("v", 2), ("w", 2)]), (vec![Some(1), None], vec![0]));
 }
 
 // proves: P3, P7

@@ -11,6 +11,7 @@ use crate::formats::identity::{Confirmed, Role};
 use crate::formats::journal::{INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
 use crate::formats::superblock::{self, JournalHead, Superblock};
 use crate::ids::{Seq, VolumeId, VolumeSet};
+use crate::injected_fault::{Fault, injected};
 
 /// Which volume of before each volume is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,9 +54,34 @@ impl VolumeMap {
         VolumeMap { was: vec![None; from.len()], from, renamed: VolumeSet::default() }
     }
 
+    /// The map between two lists of names, each in its order, and which of those of now are volumes of before under new names. A volume keeps its
+    /// name; and a name that came on the device of one that left is that volume. `is_its_device`: whether the volume of before at the first
+    /// position is on record with the device that the one of now at the second position has.
+    pub fn of_names<N: PartialEq>(
+        before: &[N],
+        now: &[N],
+        is_its_device: impl Fn(usize, usize) -> bool,
+    ) -> (VolumeMap, VolumeSet) {
+        let mut left: Vec<usize> = (0..before.len()).filter(|at| !now.contains(&before[*at])).collect();
+        let mut renamed = VolumeSet::default();
+        let mut one = |(at, name): (usize, &N)| {
+            if let Some(same) = before.iter().position(|before| before == name) {
+                return Some(VolumeId(same as u16));
+            }
+            let found = left.iter().position(|left| is_its_device(*left, at))?;
+            renamed.insert(VolumeId(at as u16));
+            Some(VolumeId(left.remove(found) as u16))
+        };
+        let from = now.iter().enumerate().map(&mut one).collect();
+        (VolumeMap::new(from), renamed)
+    }
+
     /// The same with `renamed`, volumes of before under new names. They come as others do: names are all that two nodes compare, so a node that
     /// exchanged them, step by step, would meet its peer with one volume under the other's name.
     pub fn with_renamed(mut self, renamed: &VolumeSet) -> VolumeMap {
+        if injected(Fault::RenamedBelieved) {
+            return self;
+        }
         for (at, from) in self.from.iter_mut().enumerate().filter(|(at, _)| renamed.contains(VolumeId(*at as u16))) {
             self.was[at] = from.take();
         }
@@ -91,6 +117,12 @@ impl VolumeMap {
     }
 }
 
+/// Whether what stands on a device that comes to a group counts under this role: `had` is the one that this node had where the device was
+/// before. As a secondary it held the other node's content, maybe an older one.
+pub fn counts_under(role: Role, had: Role) -> bool {
+    role == had || injected(Fault::MovedInOtherRole)
+}
+
 // ---- the superblock ------------------------------------------------------------------------------------------------------
 
 /// What of the superblock speaks against a conversion. `is_running`: the group has not stopped yet, so its stop is still to be clean.
@@ -104,13 +136,19 @@ pub fn obstacle(sb: &Superblock, map: &VolumeMap, is_running: bool) -> Option<Ob
     let all_aside = map.from.iter().zip((0..).map(VolumeId)).all(is_aside);
     let checks = [
         (!stays, Obstacle::NothingStays),
-        (sb.rolling_back || sb.rollback_point.id != 0 || sb.identity.inconsistent, Obstacle::SyncUnderWay),
+        (is_in_sync(sb), Obstacle::SyncUnderWay),
         (sb.needs_verification(), Obstacle::Unverified),
         (sb.identity.role == Role::Secondary && sb.identity.handed_over, Obstacle::HandedOver),
         (all_aside, Obstacle::AllAside),
         (!sb.clean && !is_running, Obstacle::Unclean),
     ];
     checks.into_iter().find_map(|(holds, obstacle)| holds.then_some(obstacle))
+}
+
+/// What the undo store holds is of volumes by their positions of before.
+fn is_in_sync(sb: &Superblock) -> bool {
+    let is_in_sync = sb.rolling_back || sb.rollback_point.id != 0 || sb.identity.inconsistent;
+    is_in_sync && !injected(Fault::ChangedMidSync)
 }
 
 /// What a conversion costs that cannot be had back.
@@ -139,13 +177,18 @@ pub fn converted(sb: &Superblock, map: &VolumeMap, device_bytes: &[u64], lost: L
     (new.detached, new.unfilled) = (map.set(&sb.detached), map.set(&sb.unfilled));
     new.renamed = map.set(&sb.renamed);
     // Whose content counts of one that came, somebody has to say: until then neither node overwrites the other's.
-    map.came().for_each(|id| _ = new.aside.insert(id));
+    if !injected(Fault::CameInOrder) {
+        map.came().for_each(|id| _ = new.aside.insert(id));
+    }
     if is_secondary {
         for id in map.came() {
             new.sync_aside.insert(id);
             // What had another name here is still what it was: a promotion may have to do with it.
             let was_filled =
                 map.renamed.contains(id) && map.was[usize::from(id.0)].is_some_and(|was| !sb.unfilled.contains(was));
+            if injected(Fault::CameFilled) {
+                continue;
+            }
             let set = if was_filled { &mut new.renamed } else { &mut new.unfilled };
             set.insert(id);
         }
@@ -217,6 +260,7 @@ impl FoundCells {
         for ((volume, from), now_bytes) in (0..).map(VolumeId).zip(&map.from).zip(device_bytes) {
             let recorded = from.and_then(|from| self.device_bytes.get(&from).copied());
             let device_bytes = recorded.unwrap_or(*now_bytes);
+            let from = if injected(Fault::BitsStayInPlace) { from.map(|_| volume) } else { *from };
             planned.extend((0..bitmap::cells(device_bytes)).map(|cell| {
                 let from = from.and_then(|from| self.places.get(&(from, cell)).cloned()).unwrap_or_default();
                 PlannedCell { volume, cell, device_bytes, from }
@@ -232,8 +276,9 @@ impl PlannedCell {
     /// # Errors
     /// One of these is none of the cells that were found.
     pub fn image(&self, sb: &Superblock, index: usize, old: &[Vec<u8>]) -> Result<Vec<u8>, Obstacle> {
-        let mut words = vec![if old.is_empty() { u64::MAX } else { 0 }; (REGIONS_PER_CELL / 64) as usize];
-        if old.is_empty() {
+        let is_all_dirty = old.is_empty() && !injected(Fault::CameClean);
+        let mut words = vec![if is_all_dirty { u64::MAX } else { 0 }; (REGIONS_PER_CELL / 64) as usize];
+        if is_all_dirty {
             self.clip(&mut words);
         }
         let mut confirmed = Confirmed::default();
@@ -335,7 +380,7 @@ impl<'a> KeptBatches<'a> {
 
     /// Of what it walked over, content of a volume that left is kept no more.
     pub fn gives_up(&self) -> bool {
-        self.gives_up
+        self.gives_up && !injected(Fault::LeftForgetsKept)
     }
 
     /// After nothing followed: whether the ring's start is to be looked at as well.
@@ -373,6 +418,9 @@ impl<'a> KeptBatches<'a> {
 
 /// What is of a volume that left keeps its number, and nothing else.
 fn mapped(entry: &JournalEntry, map: &VolumeMap) -> JournalEntry {
+    if injected(Fault::KeptOfAnother) {
+        return JournalEntry { volume: VolumeId(entry.volume.0.min(map.from.len() as u16 - 1)), ..*entry };
+    }
     let names_none = match entry.kind {
         RecordKind::Void => !entry.sets_aside,
         RecordKind::SyncEnd => true,

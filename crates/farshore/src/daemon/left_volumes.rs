@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use engine::identity::Role;
+use engine::other_volumes::counts_under;
 use host::disk::device_id::{DeviceId, compare};
 use host::driver::group_tag;
 use settings::Config;
@@ -38,7 +39,8 @@ pub(super) fn speaks_against(
     }
     let known = directories().flat_map(|directory| formers(config, &directory, device));
     // What is about to leave is newer than what has left.
-    let newest = known.max_by_key(|former| former.left.unwrap_or(u64::MAX)).filter(|former| former.role != role)?;
+    let newest =
+        known.max_by_key(|former| former.left.unwrap_or(u64::MAX)).filter(|former| !counts_under(role, former.role))?;
     let Former { volume: was, group: of, role: had, left } = newest;
     let (when, other) = match left {
         None => (format!("is volume {was} of {of}, of which this node is {}", had.word()), true),

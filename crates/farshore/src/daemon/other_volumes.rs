@@ -1,8 +1,9 @@
 //! A group goes on with other volumes than it was begun with (decision 68). Between its stop and its start here its records are rewritten.
 //!
-//! All that is new is written to `changing` in the group's directory, and flushed. Its renaming to `changed` is the one step: before it
-//! the group is the one of before, whatever stands in `changing`, and behind it the new one. Then each file takes its place, which is
-//! done again from wherever a crash ended it, and comes first whenever the group is opened.
+//! All that is new is written to a directory `changing.N` in the group's directory, and flushed. Its renaming to `changed` is the one step:
+//! before it the group is the one of before, whatever stands in any `changing.N`, and behind it the new one. Then each file takes its place,
+//! which is done again from wherever a crash ended it, and comes first whenever the group is opened. Each attempt has a directory of its own.
+//! What attempts left that were refused or cut short is removed when the group is opened.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, Read, Write};
@@ -25,8 +26,8 @@ use super::device_record::{self, GroupDevices};
 use super::group_directory::GROUPS;
 use super::{left_volumes, names, seals, state_files, terms};
 
-/// Not counted yet.
-const CHANGING: &str = "changing";
+/// Begins the names of directories that do not count yet: one for each attempt, with its number.
+const CHANGING: &str = "changing.";
 /// Counts: what is in it belongs one level up.
 const CHANGED: &str = "changed";
 /// Files that are replaced, in this order. Those that are not there were not changed, or stand in their place already.
@@ -52,6 +53,8 @@ pub(super) struct OtherVolumes<'a> {
 /// All is written, and the step has not been taken.
 pub(super) struct Prepared {
     directory: PathBuf,
+    /// In it: what this attempt has written.
+    changing: PathBuf,
     words: String,
 }
 
@@ -92,8 +95,7 @@ impl<'a> OtherVolumes<'a> {
             };
             found.insert(volume.name.to_string(), device);
         }
-        let map = map(&before, &recorded, &found);
-        let renamed = renamed(&map, &before, &found);
+        let (map, renamed) = map(&before, &recorded, &found);
         let map = map.with_renamed(&renamed);
         Ok(Some(OtherVolumes { config, node, group, directory, before, recorded, detached, found, sb, map }))
     }
@@ -207,9 +209,7 @@ impl<'a> OtherVolumes<'a> {
         if let Some(why) = self.obstacle(false).or_else(|| self.is_held_elsewhere()) {
             bail!("{}", self.refusal(&why));
         }
-        let changing = self.directory.join(CHANGING);
-        remove_tree(&changing)?;
-        fs::DirBuilder::new().mode(0o700).create(&changing).with_context(|| cannot("be made", &changing))?;
+        let changing = begin_attempt(&self.directory)?;
         let refuse = |obstacle| anyhow::anyhow!("{}", self.refusal(&self.words(obstacle, self.group.name.as_str())));
         let device_bytes: Vec<u64> = self.found.values().map(|device| device.size_bytes).collect();
         let lost = self.bitmap(&changing, tag, &device_bytes)?.map_err(refuse)?;
@@ -222,7 +222,7 @@ impl<'a> OtherVolumes<'a> {
         write(&changing.join("volumes"), names::volumes_listed(self.group).as_bytes())?;
         flush(&changing)?;
         let words = format!("group {}: {}", self.group.name, self.in_words());
-        Ok(Prepared { directory: self.directory.clone(), words })
+        Ok(Prepared { directory: self.directory.clone(), changing, words })
     }
 
     fn refusal(&self, why: &str) -> String {
@@ -354,8 +354,8 @@ impl Prepared {
     /// # Errors
     /// A sentence. Whether the step was taken says the directory; the next opening of the group goes on.
     pub fn take(self) -> anyhow::Result<()> {
-        let (changing, changed) = (self.directory.join(CHANGING), self.directory.join(CHANGED));
-        fs::rename(&changing, &changed).with_context(|| cannot("be renamed", &changing))?;
+        let changed = self.directory.join(CHANGED);
+        fs::rename(&self.changing, &changed).with_context(|| cannot("be renamed", &self.changing))?;
         flush(&self.directory)?;
         tracing::info!("{}", self.words);
         finish(&self.directory)
@@ -373,12 +373,28 @@ pub(super) fn convert(config: &Config, node: &NodeName, group: &ConfiguredGroup)
     }
 }
 
-/// Goes on with a step that was taken, from wherever that was cut short.
+/// Goes on with a step that was taken, from wherever that was cut short, and removes what attempts left that took none.
 ///
 /// # Errors
 /// A sentence: the state disk does not allow it.
 pub(super) fn finish(directory: &Path) -> anyhow::Result<()> {
-    finish_steps(directory, usize::MAX)
+    finish_steps(directory, usize::MAX)?;
+    attempts(directory).into_iter().try_for_each(|(_, attempt)| remove_tree(&attempt))
+}
+
+/// What attempts left in the directory, each with its number.
+fn attempts(directory: &Path) -> Vec<(u64, PathBuf)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let number = |name: &str| name.strip_prefix(CHANGING)?.parse().ok();
+    entries.filter_map(|entry| Some((number(entry.file_name().to_str()?)?, entry.path()))).collect()
+}
+
+/// A directory that no attempt before had.
+fn begin_attempt(directory: &Path) -> anyhow::Result<PathBuf> {
+    let newest = attempts(directory).into_iter().map(|(number, _)| number).max().unwrap_or(0);
+    let changing = directory.join(format!("{CHANGING}{}", newest.saturating_add(1)));
+    fs::DirBuilder::new().mode(0o700).create(&changing).with_context(|| cannot("be made", &changing))?;
+    Ok(changing)
 }
 
 /// `most`: a crash comes after so many steps.
@@ -427,30 +443,14 @@ fn write_over_journal(directory: &Path, blocks: &Path) -> anyhow::Result<()> {
     ring.sync_all().with_context(|| cannot("be flushed", &path))
 }
 
-/// By name; and a name that came on the device of one that left is that volume.
-fn map(before: &[String], recorded: &GroupDevices, found: &GroupDevices) -> VolumeMap {
-    let id = |at: usize| VolumeId(at as u16);
-    let mut left: Vec<usize> = (0..before.len()).filter(|at| !found.contains_key(&before[*at])).collect();
-    let one = |(name, device): (&String, &DeviceId)| {
-        if let Some(at) = before.iter().position(|before| before == name) {
-            return Some(id(at));
-        }
-        let is_its = |at: &usize| recorded.get(&before[*at]).is_some_and(|recorded| compare(recorded, device).is_ok());
-        let renamed = left.iter().position(is_its)?;
-        Some(id(left.remove(renamed)))
-    };
-    VolumeMap::new(found.iter().map(one).collect())
-}
-
-/// Those that are volumes of before under new names.
-fn renamed(map: &VolumeMap, before: &[String], found: &GroupDevices) -> VolumeSet {
-    let mut renamed = VolumeSet::default();
-    for (id, (name, from)) in (0..).map(VolumeId).zip(found.keys().zip(map.positions())) {
-        if from.is_some_and(|from| before[usize::from(from.0)] != *name) {
-            renamed.insert(id);
-        }
-    }
-    renamed
+/// By names and recorded devices, and which of them are volumes of before under new names.
+fn map(before: &[String], recorded: &GroupDevices, found: &GroupDevices) -> (VolumeMap, VolumeSet) {
+    let before: Vec<&str> = before.iter().map(String::as_str).collect();
+    let (now, devices): (Vec<&str>, Vec<&DeviceId>) =
+        found.iter().map(|(name, device)| (name.as_str(), device)).unzip();
+    VolumeMap::of_names(&before, &now, |then, now| {
+        recorded.get(before[then]).is_some_and(|recorded| compare(recorded, devices[now]).is_ok())
+    })
 }
 
 /// A delta of a fork, the newest or an older one.
@@ -550,12 +550,34 @@ mod tests {
     }
 
     #[test]
-    fn what_was_only_prepared_counts_for_nothing() {
+    fn what_was_only_prepared_counts_for_nothing_and_is_removed() {
         let scratch = tempfile::tempdir().expect("a directory");
         make(scratch.path(), "old");
-        make(&scratch.path().join(CHANGING), "new");
+        make(&begin_attempt(scratch.path()).expect("made"), "new");
         finish(scratch.path()).expect("nothing to do");
         assert_eq!(read(&scratch.path().join("superblock")), b"old superblock");
+        assert_eq!(attempts(scratch.path()), []);
+    }
+
+    /// An attempt was refused while another group was prepared, or killed: what it wrote is of the volumes that were wanted then.
+    #[test]
+    fn an_attempt_takes_the_step_with_what_it_wrote_itself() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let directory = scratch.path();
+        make(directory, "old");
+        let before = ["refused", "killed"].map(|word| {
+            let attempt = begin_attempt(directory).expect("made");
+            make(&attempt, word);
+            attempt
+        });
+        let changing = begin_attempt(directory).expect("made");
+        assert!(before.iter().all(|attempt| attempt.is_dir() && *attempt != changing));
+        fs::write(changing.join("volumes"), "new volumes").expect("written");
+        let attempt = Prepared { directory: directory.to_owned(), changing, words: "it has other volumes".to_owned() };
+        attempt.take().expect("taken");
+        assert_eq!(read(&directory.join("volumes")), b"new volumes");
+        assert_eq!(read(&directory.join("superblock")), b"old superblock", "it wrote none");
+        assert!(attempts(directory).is_empty() && !directory.join(CHANGED).exists());
     }
 
     #[test]
@@ -583,7 +605,7 @@ mod tests {
         let before = ["data".to_owned(), "log".to_owned()];
         let recorded = devices(&[("data", 1), ("log", 2)]);
         let of = |found: &[(&str, u64)]| {
-            let map = map(&before, &recorded, &devices(found));
+            let (map, _) = map(&before, &recorded, &devices(found));
             map.positions().map(|from| from.map(|from| from.0)).collect::<Vec<_>>()
         };
         assert_eq!(of(&[("a", 3), ("data", 1), ("log", 2)]), [None, Some(0), Some(1)]);
@@ -592,8 +614,8 @@ mod tests {
         assert_eq!(of(&[("data", 1), ("wal", 3)]), [Some(0), None], "another device");
         let newly_named = |found: &[(&str, u64)]| {
             let found = devices(found);
-            let map = map(&before, &recorded, &found);
-            renamed(&map, &before, &found).iter().map(|id| id.0).collect::<Vec<_>>()
+            let (_, renamed) = map(&before, &recorded, &found);
+            renamed.iter().map(|id| id.0).collect::<Vec<_>>()
         };
         assert_eq!(newly_named(&[("data", 1), ("wal", 2), ("x", 3)]), [1]);
         // A device is one volume's.
@@ -601,7 +623,7 @@ mod tests {
         // One that has no device keeps none under another name; one that left is no longer on record.
         let still = |found: &[(&str, u64)]| {
             let (found, detached) = (devices(found), devices(&[("log", 2)]));
-            let map = map(&before, &recorded, &found);
+            let (map, _) = map(&before, &recorded, &found);
             still_detached(&detached, &before, found.keys().zip(map.positions())).into_keys().collect::<Vec<_>>()
         };
         assert_eq!(still(&[("data", 1), ("log", 2), ("new", 3)]), ["log"]);
