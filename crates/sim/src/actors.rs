@@ -4,6 +4,7 @@ pub mod clients;
 mod damage;
 pub mod faults;
 pub mod operator;
+mod other_volumes;
 mod policy;
 
 pub use damage::{copies_records, restores_records, rots};

@@ -5,6 +5,7 @@ mod bounds;
 mod coverage;
 pub mod facts;
 pub mod forks;
+pub mod newcomers;
 pub mod repeated;
 mod status;
 pub mod verify;
@@ -25,6 +26,7 @@ use crate::oracle::{Oracle, OracleFailure};
 use coverage::CoverageChecker;
 use facts::{KnownFact, KnownFacts};
 use forks::ForkChecker;
+use newcomers::NewcomerChecker;
 use status::StatusChecker;
 use verify::VerifyChecker;
 use wire::WireChecker;
@@ -54,6 +56,7 @@ pub struct Checkers {
     pub wire: WireChecker,
     pub verify: VerifyChecker,
     pub forks: ForkChecker,
+    pub newcomers: NewcomerChecker,
     coverage: CoverageChecker,
     status: StatusChecker,
 }
@@ -68,6 +71,7 @@ impl Checkers {
             wire: WireChecker::default(),
             verify: VerifyChecker::default(),
             forks: ForkChecker::default(),
+            newcomers: NewcomerChecker::default(),
             coverage: CoverageChecker::default(),
             status: StatusChecker::default(),
         }
@@ -82,12 +86,14 @@ impl Checkers {
     pub fn node_died(&mut self, node: usize) {
         self.writes.node_died(node);
         self.facts.node_died(node);
+        self.newcomers.starts_anew(node, None);
     }
 
     /// What the node's copy was known to be no longer holds.
     pub fn copy_is_void(&mut self, group: GroupId, node: usize) {
         self.wire.forget(group, node);
         self.wire.forget_ever(group, node);
+        self.newcomers.is_void(group, node);
         self.facts.remove(KnownFact::ChangedOutside(group, node));
         self.facts.remove(KnownFact::JournalHit(group, node));
         self.writes.promises_void(group);
@@ -276,7 +282,7 @@ impl Checkers {
     /// A primary knows what it holds, its exports are not open yet, or never were when it is demoted.
     pub fn sees_primary(&mut self, cluster: &SimCluster, node: usize, group: GroupId) {
         if let Some(glance) = cluster.glance(node, group) {
-            self.writes.primary_up(group, glance.identity.position, &cluster[node].views(group));
+            self.writes.primary_up(group, glance.identity.position, &cluster.views(node, group));
         }
     }
 
@@ -297,7 +303,8 @@ impl Checkers {
         };
         self.writes.set_settings(group, &cluster.ledger.settings(group));
         let alone = glance.needs_verification && self.may_serve_alone(cluster, now, node, group);
-        let images = cluster[node].views(group);
+        self.newcomers.opens(cluster, node, group)?;
+        let images = cluster.views(node, group);
         if opening.lost_power && !alone && !chosen {
             let peer = cluster.other(group, node);
             let stands = cluster.glance(peer, group).filter(|g| g.running && !g.identity.inconsistent);
@@ -315,7 +322,7 @@ impl Checkers {
             true => DiskCaches::Kept,
         };
         self.writes.primary_ready(node, group, &images, caches, identity)?;
-        self.writes.opens_with(group, glance.aside);
+        self.writes.opens_with(group, cluster.aside(node, group));
         Ok(())
     }
 
@@ -327,7 +334,7 @@ impl Checkers {
         let changed = self.facts.has(KnownFact::ChangedOutside(group, node));
         if !parent.generation.is_blank() && !opening.given_up && !changed {
             let without = self.writes.promoted_without(group, node);
-            self.writes.check_prefix(group, parent, &cluster[node].views(group), &without)?;
+            self.writes.check_prefix(group, parent, &cluster.views(node, group), &without)?;
             // It goes by what the peer said last: one that was forced in the same moment is a fork (docs/book/reliability.md).
             if !opening.forced && !self.facts.has(KnownFact::Forked(group)) {
                 self.writes.check_handover(group, parent)?;
@@ -415,8 +422,8 @@ impl Checkers {
         if cluster.ledger.discarded(group, node) {
             return Ok(());
         }
-        let without = cluster.glance(node, group).map(|glance| glance.aside).unwrap_or_default();
-        self.writes.check_prefix(group, at, &cluster[node].views(group), &without)
+        let without = cluster.aside(node, group);
+        self.writes.check_prefix(group, at, &cluster.views(node, group), &without)
     }
 
     // ---- what must hold at any moment, and at rest -------------------------------------------------------------------
@@ -427,6 +434,7 @@ impl Checkers {
             self.check_covered(cluster, group)?;
             self.sees_fork_reconciled(cluster, group);
             self.sees_repaired(cluster, group);
+            self.newcomers.look(cluster, group)?;
             self.status.look(cluster, now, group)?;
         }
         bounds::check_groups(cluster)?;
@@ -473,7 +481,7 @@ impl Checkers {
         }
         let Some(glance) = cluster.glance(cluster.secondary(group), group) else { return };
         let at = glance.identity.position.seq;
-        self.writes.is_repaired(group, at, &cluster[cluster.primary(group)].views(group));
+        self.writes.is_repaired(group, at, &cluster.views(cluster.primary(group), group));
     }
 
     /// Both copies of a group in step are equal, and the secondary's is the prefix that it claims.
@@ -505,8 +513,8 @@ impl Checkers {
 
 /// At rest a secondary does without no volume that its primary does not set aside.
 fn check_nothing_aside(cluster: &SimCluster, group: GroupId) -> Result<(), OracleFailure> {
-    let aside = |node: usize| cluster.glance(node, group).map(|glance| glance.aside).unwrap_or_default();
-    let (primary, secondary) = (aside(cluster.primary(group)), aside(cluster.secondary(group)));
+    let (primary, secondary) =
+        (cluster.aside(cluster.primary(group), group), cluster.aside(cluster.secondary(group), group));
     if secondary.iter().all(|volume| primary.contains(volume)) {
         return Ok(());
     }

@@ -10,7 +10,7 @@ use sim::runner::{SeedTotals, SeedVerdict, check_run, check_scenario, run_many, 
 use sim::scenarios::enumerate::{CrashDepth, CrashReport, enumerate};
 use sim::scenarios::script;
 use sim::scenarios::sparse::{SparseScenario, run_sparse};
-use sim::simulation::{SeedRun, run_crowd, run_seed, run_skirmish, run_wide};
+use sim::simulation::{SeedRun, run_crowd, run_life, run_seed, run_skirmish, run_wide};
 use sim::tally::RunTally;
 use sim::trips::Trip;
 
@@ -33,12 +33,13 @@ usage: sim SEED                       one seed, a line per transition
        sim --shrink N                 drops steps of one that fails as long as the same checker objects
        sim --hostile FROM..TO | SEED  a peer that is authenticated and wrong; one seed: a line per frame
        sim --wide FROM..TO            seeds whose volumes have 8 GiB to 16 TiB; of one alone: a line per transition
+       sim --lives FROM..TO           groups that get other volumes and lose disks; of one alone: a line per transition
        sim --crowd FROM..TO           65 to 128 groups that all catch up at once; of one alone: a line per transition
        sim --scenarios [full]         every scripted scenario with a crash at its instants, and at those of its recovery
        sim --scenarios names          what they are called
        sim --scenario NAME [TRIP [TRIP]] one, a line per transition
        sim --faults                   the faults that can be injected
-       sim --inject NAME [--wide | --crowd | --sparse] FROM..TO
+       sim --inject NAME [--wide | --crowd | --lives | --sparse] FROM..TO
                                       injects one and runs seeds until a checker catches it (cargo feature `injected-faults`)";
 
 /// Runs of one kind: what one of them and many are called, and the words that replay one with a line per transition.
@@ -51,6 +52,7 @@ struct Runs {
 const SEEDS: Runs = Runs { one: "seed", many: "seeds", replay: |seed| seed.to_string() };
 const SKIRMISHES: Runs = Runs { replay: |seed| alone("--skirmishes", seed), ..SEEDS };
 const WIDE: Runs = Runs { replay: |seed| alone("--wide", seed), ..SEEDS };
+const LIVES: Runs = Runs { replay: |seed| alone("--lives", seed), ..SEEDS };
 const CROWD: Runs = Runs { replay: |seed| alone("--crowd", seed), ..SEEDS };
 const SPARSE: Runs = Runs { one: "scenario", many: "scenarios", replay: |number| format!("--sparse {number}") };
 
@@ -131,7 +133,7 @@ fn task(words: &[&str]) -> Option<SimTask> {
             let (from, to) = range(seeds)?;
             SimTask::HostilePeers(from, to)
         }
-        [profile @ ("--wide" | "--crowd" | "--skirmishes"), seeds] => {
+        [profile @ ("--wide" | "--crowd" | "--lives" | "--skirmishes"), seeds] => {
             let (from, to) = range(seeds)?;
             match worlds(profile) {
                 (run, _) if to == from + 1 => SimTask::One(run, from),
@@ -142,7 +144,7 @@ fn task(words: &[&str]) -> Option<SimTask> {
             let (from, to) = range(seeds)?;
             SimTask::Inject((*name).to_owned(), run_seed, from, to)
         }
-        ["--inject", name, profile @ ("--wide" | "--crowd" | "--sparse"), seeds] => {
+        ["--inject", name, profile @ ("--wide" | "--crowd" | "--lives" | "--sparse"), seeds] => {
             let (from, to) = range(seeds)?;
             SimTask::Inject((*name).to_owned(), worlds(profile).0, from, to)
         }
@@ -159,6 +161,7 @@ fn worlds(profile: &str) -> (SeedRun, &'static Runs) {
     match profile {
         "--wide" => (run_wide, &WIDE),
         "--crowd" => (run_crowd, &CROWD),
+        "--lives" => (run_life, &LIVES),
         "--skirmishes" => (run_skirmish, &SKIRMISHES),
         _ => (run_sparse, &SPARSE),
     }

@@ -5,6 +5,7 @@ pub mod ledger;
 pub mod node;
 pub mod rot;
 pub mod storage;
+pub mod volumes;
 
 use std::ops::{Index, IndexMut};
 use std::rc::Rc;
@@ -13,19 +14,24 @@ use engine::identity::Role;
 use engine::state::{Broken, State};
 use engine::superblock::Superblock;
 use engine::{
-    CommandId, CommandResult, GroupConfig, GroupId, NodeConfig, NodeId, Store, VolumeConfig, VolumeId, limits, status,
+    CommandId, CommandResult, GroupConfig, GroupId, NodeConfig, NodeId, Store, VolumeConfig, VolumeId, VolumeSet,
+    limits, status,
 };
 
 use crate::options::SimOptions;
 use crate::rng::Rng;
+use disk::SimDisk;
 use ledger::CommandLedger;
 use node::SimNode;
 use storage::superblock_in;
+use volumes::{DeviceId, NamedVolume, VolumeFile, by_number, first_volumes, numbers_of};
 
 /// The nodes by their numbers. Whoever looks at a world looks here; nothing of it knows of links, checkers or time.
 pub struct SimCluster {
     pub options: Rc<SimOptions>,
     nodes: Vec<SimNode>,
+    /// Which volumes the operator gives to each group. A node has them once it has taken that up.
+    pub file: VolumeFile,
     pub ledger: CommandLedger,
 }
 
@@ -33,6 +39,7 @@ impl SimCluster {
     pub fn new(options: SimOptions, rng: &mut Rng) -> SimCluster {
         SimCluster {
             nodes: (0..options.nodes()).map(|id| SimNode::new(id, &options, rng)).collect(),
+            file: VolumeFile::new(&options),
             ledger: CommandLedger::new(&options),
             options: Rc::new(options),
         }
@@ -120,8 +127,83 @@ impl SimCluster {
     }
 
     /// How large the node has a volume of the group.
-    pub fn volume_bytes(&self, node: usize, group: GroupId, volume: VolumeId) -> Option<u64> {
-        self[node].engine()?.volume_bytes(group, volume)
+    pub fn volume_bytes(&self, node: usize, group: GroupId, number: VolumeId) -> Option<u64> {
+        self[node].engine()?.volume_bytes(group, self.position(node, group, number)?)
+    }
+
+    // ---- what its volumes are called ---------------------------------------------------------------------------------
+
+    /// The volumes that a group has on a node, in the order of names.
+    pub fn volumes(&self, node: usize, group: GroupId) -> Vec<NamedVolume> {
+        self[node].volumes(group).map_or_else(|| first_volumes(&self.options, group), <[NamedVolume]>::to_vec)
+    }
+
+    /// Their numbers, by position.
+    pub fn numbers(&self, node: usize, group: GroupId) -> Vec<VolumeId> {
+        match self[node].volumes(group) {
+            Some(volumes) => volumes.iter().map(|volume| volume.number).collect(),
+            None => (0..self.options.volumes).map(VolumeId).collect(),
+        }
+    }
+
+    /// Where the engine of a node has a volume, if it has it.
+    pub fn position(&self, node: usize, group: GroupId, number: VolumeId) -> Option<VolumeId> {
+        match self[node].volumes(group) {
+            Some(volumes) => {
+                let at = volumes.iter().position(|volume| volume.number == number)?;
+                Some(VolumeId(at as u16))
+            }
+            None => Some(number).filter(|number| number.0 < self.options.volumes),
+        }
+    }
+
+    /// The numbers of volumes that a node's engine tells of.
+    pub fn numbers_of(&self, node: usize, group: GroupId, positions: VolumeSet) -> VolumeSet {
+        numbers_of(self[node].volumes(group), positions)
+    }
+
+    /// On which devices a volume stands, where a group has others than it began with.
+    pub fn devices(&self, group: GroupId, number: VolumeId) -> Option<[DeviceId; 2]> {
+        let pair = self.pair(group);
+        if pair.iter().all(|node| self[*node].volumes(group).is_none()) {
+            return None;
+        }
+        let of = |member: usize| {
+            let volumes = self.volumes(pair[member], group);
+            volumes.iter().find(|volume| volume.number == number).map(|volume| volume.devices[member])
+        };
+        Some([of(0)?, of(1)?])
+    }
+
+    /// The disk of a volume, if the node has it.
+    pub fn volume_disk(&self, node: usize, group: GroupId, number: VolumeId) -> Option<&SimDisk> {
+        Some(self[node].disk(Store::Volume(group, self.position(node, group, number)?)))
+    }
+
+    /// The volumes of a group as a reader sees them, by their numbers. One that is not there has no byte.
+    pub fn views(&self, node: usize, group: GroupId) -> Vec<&[u8]> {
+        by_number(self[node].volumes(group), self[node].views(group))
+    }
+
+    /// The same as a loss of power leaves them.
+    pub fn durable_volumes(&self, node: usize, group: GroupId) -> Vec<&[u8]> {
+        by_number(self[node].volumes(group), self[node].durable_volumes(group))
+    }
+
+    /// Volumes that are set aside, as a node shows it.
+    pub fn aside(&self, node: usize, group: GroupId) -> VolumeSet {
+        let aside = self.glance(node, group).map(|glance| glance.aside).unwrap_or_default();
+        self.numbers_of(node, group, aside)
+    }
+
+    /// The two nodes of a group define it differently: its halves do not meet.
+    pub fn is_apart(&self, group: GroupId) -> bool {
+        let pair = self.pair(group);
+        if pair.iter().all(|node| self[*node].volumes(group).is_none()) {
+            return false;
+        }
+        let [a, b] = pair.map(|node| self.volumes(node, group));
+        !a.iter().map(|volume| volume.name).eq(b.iter().map(|volume| volume.name))
     }
 
     /// How large its device is.
@@ -162,7 +244,7 @@ impl SimCluster {
             peer: NodeId(self.other(group, node) as u16),
             starts_as: if starts_primary { Role::Primary } else { Role::Secondary },
             meets_peer_first: true,
-            volumes: (0..o.volumes)
+            volumes: (0..self.numbers(node, group).len() as u16)
                 .map(|volume| VolumeConfig {
                     size_bytes: self.device_bytes(node),
                     block_bytes: o.block_bytes,
@@ -189,7 +271,8 @@ impl SimCluster {
     }
 }
 
-fn tag_of(group: GroupId) -> u64 {
+/// Of its records.
+pub fn tag_of(group: GroupId) -> u64 {
     0x5151 + u64::from(group.0)
 }
 

@@ -20,6 +20,8 @@ pub use wide::{BITS_FRAME_BYTES, TIB};
 
 /// What makes a skirmish another world than its seed's.
 const SKIRMISH: u64 = 0x5c1e_4115_0000_0000;
+/// The same of a life.
+const LIFE: u64 = 0x11fe_0000_0000_0000;
 /// What degrading leaves of the order is drawn beside everything else.
 const DEGRADES: u64 = 0xde94_ade0_0000_0000;
 /// Sizes are drawn beside everything else.
@@ -150,6 +152,24 @@ impl SimOptions {
             ..SimOptions::draw_small(seed ^ SKIRMISH)
         };
         skirmish.with_drawn_sizes(&mut Rng::new(seed ^ SKIRMISH ^ SIZES))
+    }
+
+    /// The life of one or two groups on two nodes, which get other volumes and lose disks.
+    pub fn draw_life(seed: u64) -> SimOptions {
+        let mut rng = Rng::new(seed ^ LIFE);
+        let small = SimOptions::draw_small(seed ^ LIFE);
+        SimOptions {
+            // No database, which knows its volumes.
+            seed: (seed ^ LIFE) & !7,
+            pairs: rng.pick(&[vec![[0, 1]], vec![[0, 1], [0, 1]], vec![[0, 1], [0, 1]]]).clone(),
+            volumes: rng.between(2, 3) as u16,
+            faults: FaultKind::draw_life(&mut rng),
+            fault_every_ns: *rng.pick(&[20_000_000, 200_000_000, 1_000_000_000]),
+            bytes_per_s: small.bytes_per_s.max(4_000_000),
+            start_alone_ms: *rng.pick(&[100, 1000, 5000]),
+            skirmish: true,
+            ..small
+        }
     }
 
     /// In half of all worlds each input has a turn of its own.

@@ -31,6 +31,12 @@ const SKIRMISH_STRIKES: usize = 120;
 /// Virtual time after which a skirmish ends though it had fewer.
 const SKIRMISH_LIMIT: u64 = 600 * SECOND;
 
+/// One of so many seeds has a life as well.
+const LIFE_EVERY: u64 = 4;
+
+/// What befalls a life.
+const LIFE_STRIKES: usize = 90;
+
 /// Faults that a crowd goes through before it is healed.
 const CROWD_STRIKES: usize = 8;
 
@@ -46,13 +52,13 @@ pub type SeedRun = fn(u64, bool) -> RunOutcome;
 /// One of so many seeds has a crowd as well.
 const CROWD_EVERY: u64 = 32;
 
-/// Runs all that a seed has: its skirmish, in one of 32 its crowd, then itself.
+/// Runs all that a seed has: its skirmish, in one of 4 its life, in one of 32 its crowd, then itself.
 pub fn run_seed(seed: u64, verbose: bool) -> RunOutcome {
-    let has_crowd = seed % CROWD_EVERY == CROWD_EVERY / 2;
-    let runs: &[SeedRun] = if has_crowd { &[run_crowd, run_long] } else { &[run_long] };
+    let (has_crowd, has_life) = (seed % CROWD_EVERY == CROWD_EVERY / 2, seed % LIFE_EVERY == 1);
+    let runs: [(bool, SeedRun); 3] = [(has_life, run_life), (has_crowd, run_crowd), (true, run_long)];
     let (mut verdict, mut tally) = run_skirmish(seed, verbose);
-    for run in runs {
-        if verdict.is_ok() {
+    for (has_it, run) in runs {
+        if has_it && verdict.is_ok() {
             let (ended, came_to) = run(seed, verbose);
             verdict = ended;
             tally.add(&came_to);
@@ -91,6 +97,12 @@ fn run(options: SimOptions, verbose: bool) -> RunOutcome {
 pub fn run_skirmish(seed: u64, verbose: bool) -> RunOutcome {
     let simulation = Simulation::announced(SimOptions::draw_skirmish(seed), verbose);
     simulation.strikes([0, SECOND, 20 * SECOND], SKIRMISH_STRIKES, SKIRMISH_LIMIT)
+}
+
+/// Runs a seed's life: groups that get other volumes, and lose disks; then healing and convergence.
+pub fn run_life(seed: u64, verbose: bool) -> RunOutcome {
+    let simulation = Simulation::announced(SimOptions::draw_life(seed), verbose);
+    simulation.strikes([5 * SECOND, 5 * SECOND, 20 * SECOND], LIFE_STRIKES, SKIRMISH_LIMIT)
 }
 
 /// Runs a seed's crowd: faults that have everybody catch up, then healing and convergence.

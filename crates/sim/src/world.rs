@@ -5,6 +5,7 @@
 mod links;
 mod observing;
 mod orders;
+pub mod other_volumes;
 mod processes;
 pub mod resets;
 
@@ -16,6 +17,7 @@ use engine::{CommandId, GroupId, Input, RequestId, Store, Token, status};
 use crate::checkers::Checkers;
 use crate::network::{LinkEvent, Path, SimNetwork};
 use crate::nodes::SimCluster;
+use crate::nodes::disk::SimDisk;
 use crate::nodes::storage::DiskJob;
 use crate::options::SimOptions;
 use crate::oracle::{Oracle, OracleFailure};
@@ -107,7 +109,7 @@ pub struct OldCopy {
 }
 
 /// Records with which the nodes begin: node by node, as they are to stand on its disks.
-pub type FirstRecords = Vec<(usize, Store, Vec<u8>)>;
+pub type FirstRecords = Vec<(usize, Store, SimDisk)>;
 
 pub struct World {
     pub rng: Rng,
@@ -176,13 +178,13 @@ impl World {
         if records.is_empty() {
             return;
         }
-        for (node, store, content) in records {
-            self.cluster[node].disk_mut(store).restore(content);
+        for (node, store, disk) in records {
+            self.cluster[node].storage.replace(store, disk);
         }
         for group in self.cluster.groups() {
             let secondary = self.cluster.secondary(group);
             let at = self.cluster.superblock(secondary, group).identity.position;
-            self.checkers.writes.primary_up(group, at, &self.cluster[secondary].views(group));
+            self.checkers.writes.primary_up(group, at, &self.cluster.views(secondary, group));
         }
     }
 

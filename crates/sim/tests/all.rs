@@ -53,6 +53,7 @@ mod one_damage;
 mod one_volume_logging;
 mod one_way_cut;
 mod orders;
+mod other_volumes;
 mod page_cache;
 mod patient_link;
 mod peer_window;

@@ -18,7 +18,7 @@ const LOST: VolumeId = VolumeId(1);
 const COMES_WITH: u8 = 0x33;
 const REJOIN: Command = Command::Rejoin { volume: LOST };
 
-/// No seed detaches a disk: these tests are what its faults are caught by.
+/// What the lives of seeds show seldom, these tests show.
 fn may_inject() {
     #[cfg(feature = "injected-faults")]
     if let Ok(fault) = std::env::var("FARSHORE_INJECT") {

@@ -350,6 +350,51 @@ fn an_order_that_is_cut_short_is_typed_again() {
 }
 
 /// The side that is given up wrote on, in a generation that nobody looked at.
+/// Whoever types `resolve` was told that it came to nothing. The order stood all the same, and what came later was taken for the other half.
+#[test]
+fn an_order_that_is_taken_back_is_followed_by_nobody() {
+    for has_yielded in [false, true] {
+        let mut world = forked();
+        if has_yielded {
+            // What is to be saved has no space at first, so the order lasts.
+            world.cluster[OLD].storage.trouble.stalled_until = world.now() + 2 * SECOND;
+        }
+        let kept = keep(&mut world, NEW, false);
+        if has_yielded {
+            let to = tag(&world, NEW);
+            world.command(OLD, GROUP, Command::Yield { to, by_policy: false });
+            world.pass(20 * MILLISECOND);
+        }
+        let over = tag(&world, OLD);
+        let taken_back = world.order(NEW, Command::TakeBack { over });
+        assert!(matches!(taken_back, CommandResult::Done(_)), "{taken_back:?}");
+        assert_eq!(code(answer_of(&mut world, kept)), RefusalCode::NotYielded);
+        assert!(world.coverage(NEW, CoveragePoint::ForkTakenBack) > 0);
+        let before = world.images_of(OLD);
+        if !has_yielded {
+            world.pass(SECOND);
+            let to = tag(&world, NEW);
+            assert_eq!(world.refusal(OLD, Command::Yield { to, by_policy: false }).code, RefusalCode::NotKept);
+        }
+        for _ in 0..3 {
+            world.pass(5 * SECOND);
+            world.flap([0, 1]);
+        }
+        world.pass(5 * SECOND);
+        assert_eq!(world.images_of(OLD), before, "nothing is overwritten by an order that was taken back");
+        assert_eq!(world.coverage(OLD, CoveragePoint::DeltaSaved), 0);
+        let again = world.order(NEW, Command::TakeBack { over });
+        assert!(matches!(again, CommandResult::Unchanged(_)), "{again:?}");
+        if has_yielded {
+            let kept = keep(&mut world, NEW, false);
+            assert!(matches!(answer_of(&mut world, kept), CommandResult::Done(_)));
+            world.drain();
+        } else {
+            resolve(&mut world, OLD);
+        }
+    }
+}
+
 #[test]
 fn an_order_over_what_changed_since_comes_to_nothing() {
     let mut world = in_peace();

@@ -84,7 +84,8 @@ impl WriteClients {
 /// A request, and whether zeroes that it writes are no hole.
 fn draw(world: &mut World, group: GroupId) -> (ClientRequest, bool) {
     let options = Rc::clone(&world.cluster.options);
-    let volume = VolumeId(world.rng.below(u64::from(options.volumes)) as u16);
+    let volumes = world.cluster.numbers(world.cluster.primary(group), group);
+    let volume = *world.rng.pick(&volumes);
     if world.rng.percent(6) {
         return (ClientRequest::flush(volume), false);
     }

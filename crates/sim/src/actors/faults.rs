@@ -9,6 +9,7 @@ use engine::{Command, CommandResult, GroupId, Input, StartAlone, VerifyOrder, Vo
 use super::clients::WriteClients;
 use super::damage::{damage_records, rots};
 use super::operator::Operator;
+use super::other_volumes::disk_dies_or_comes;
 use crate::nodes::node::{CleanStop, OutsideWrite};
 use crate::options::SimOptions;
 use crate::options::fault::FaultKind;
@@ -175,13 +176,26 @@ fn strike(world: &mut World, operator: &mut Operator, fault: FaultKind) -> bool 
             idle
         }
         FaultKind::OperatorLogging => types(world, primary, group, Command::Logging),
-        FaultKind::BulkLoad => loads_one(world, group, primary),
         FaultKind::FullSync => types(world, primary, group, Command::Sync { full: true }),
         FaultKind::Whim => whim(world, group, primary),
         FaultKind::WhimOfTwo => {
             let first = whim(world, group, primary);
             whim(world, group, secondary) || first
         }
+        _ => trouble_volumes(world, operator, fault, (group, primary)),
+    }
+}
+
+fn trouble_volumes(
+    world: &mut World,
+    operator: &mut Operator,
+    fault: FaultKind,
+    (group, primary): (GroupId, usize),
+) -> bool {
+    match fault {
+        FaultKind::OtherVolumes => operator.volumes.changes(world, group),
+        FaultKind::DeadDisk => disk_dies_or_comes(world, group),
+        _ => loads_one(world, group, primary),
     }
 }
 
@@ -211,13 +225,15 @@ fn loads_one(world: &mut World, group: GroupId, primary: usize) -> bool {
     let aside = world.glance(primary, group).map(|glance| glance.aside).unwrap_or_default();
     let command = match aside.iter().next() {
         Some(volume) if world.rng.percent(70) => Command::Rejoin { volume },
-        _ => Command::SetAside { volume: any_volume(world) },
+        _ => Command::SetAside { volume: any_volume(world, group) },
     };
     types(world, primary, group, command)
 }
 
-fn any_volume(world: &mut World) -> VolumeId {
-    VolumeId(world.rng.below(u64::from(world.cluster.options.volumes)) as u16)
+/// By its position at the primary.
+fn any_volume(world: &mut World, group: GroupId) -> VolumeId {
+    let volumes = world.cluster.numbers(world.cluster.primary(group), group).len();
+    VolumeId(world.rng.below(volumes as u64) as u16)
 }
 
 fn verify_order(world: &mut World) -> VerifyOrder {
@@ -261,8 +277,9 @@ fn take_down(world: &mut World, fault: FaultKind, primary: usize, secondary: usi
         _ => {
             let node = *world.rng.pick(&[primary, secondary]);
             let up = world.cluster[node].up();
-            // A wide volume would need a full sync after it.
-            let fits = world.cluster.options.spread.is_none();
+            // A wide volume would need a full sync after it; and groups may have other volumes by then.
+            let is_first = |group| world.cluster[node].volumes(group).is_none();
+            let fits = world.cluster.options.spread.is_none() && world.cluster.groups().all(is_first);
             if up && fits && node == secondary && world.rng.percent(25) {
                 stops_and_is_written(world, node, primary);
             }
@@ -282,7 +299,7 @@ fn stops_and_is_written(world: &mut World, node: usize, primary: usize) {
     let first = world.rng.below(world.cluster.options.volume_bytes / SECTOR as u64 - sectors);
     let down_ns = world.rng.between(SECOND / 10, 3 * SECOND);
     let outside = vec![OutsideWrite { group, volume, first, sectors }];
-    world.cluster[node].plans_stop(CleanStop { down_ns, outside });
+    world.cluster[node].plans_stop(CleanStop { down_ns, outside, takes_up_volumes: false });
 }
 
 fn trouble_link(world: &mut World, fault: FaultKind, pair: [usize; 2]) -> bool {
@@ -412,8 +429,8 @@ fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
         12 => Command::Reset { entropy },
         13 => Command::Verify(verify_order(world)),
         14 => Command::VerifyStop,
-        21 | 22 => Command::SetAside { volume: any_volume(world) },
-        23 => Command::Rejoin { volume: any_volume(world) },
+        21 | 22 => Command::SetAside { volume: any_volume(world, group) },
+        23 => Command::Rejoin { volume: any_volume(world, group) },
         15..=17 => {
             let mode = *world.rng.pick(&Mode::ALL);
             world.set_mode(group, mode);

@@ -9,6 +9,7 @@ use engine::status::GroupGlance;
 use engine::{Command, CommandId, CommandResult, GroupId, NodeId, VolumeId};
 
 use crate::actors::follow_policy;
+use crate::actors::other_volumes::VolumeKeeper;
 use crate::checkers::facts::KnownFact;
 use crate::options::fault::FaultKind;
 use crate::world::{World, WorldEvent, resets};
@@ -52,6 +53,7 @@ pub struct Operator {
     syncs: BTreeMap<GroupId, CommandId>,
     /// Faults are over: everything must heal.
     healing: bool,
+    pub volumes: VolumeKeeper,
 }
 
 impl Operator {
@@ -86,7 +88,13 @@ impl Operator {
     /// Sees to all groups.
     pub fn act(&mut self, world: &mut World) {
         self.helps_failed(world);
+        if self.healing {
+            self.volumes.brings_together(world);
+        }
         for group in world.cluster.groups() {
+            if self.healing && self.volumes.replaces_dead_disks(world, group) {
+                continue;
+            }
             if world.cluster.options.after_forced_failover == AfterForcedFailover::KeepPromoted {
                 // Whoever is to yield is waited for only a while.
                 let may_keep = world.rng.percent(30);

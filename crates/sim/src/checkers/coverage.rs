@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use engine::limits::REGION_BYTES;
-use engine::{GroupId, Store, VolumeId};
+use engine::{GroupId, VolumeId};
 
 use crate::nodes::SimCluster;
+use crate::nodes::volumes::DeviceId;
 use crate::oracle::{Oracle, OracleFailure};
 use crate::stamps::SECTOR;
 
@@ -21,10 +22,18 @@ struct ComparedRegion {
 }
 
 #[derive(Default)]
+struct ComparedVolume {
+    /// So much both have, and on these devices.
+    both: usize,
+    devices: Option<[DeviceId; 2]>,
+    regions: Vec<ComparedRegion>,
+}
+
+#[derive(Default)]
 pub struct CoverageChecker {
     checks: u64,
-    /// What was found when the two copies of a volume were compared last, and how much of it both have.
-    compared: BTreeMap<(GroupId, VolumeId), (usize, Vec<ComparedRegion>)>,
+    /// What was found when the two copies of a volume were compared last.
+    compared: BTreeMap<(GroupId, VolumeId), ComparedVolume>,
 }
 
 impl CoverageChecker {
@@ -41,16 +50,20 @@ impl CoverageChecker {
 
     /// Looks which regions of the two copies differ, where one of them has changed since.
     fn compare_changed(&mut self, cluster: &SimCluster, group: GroupId, primary: usize) {
-        for volume in (0..cluster.options.volumes).map(VolumeId) {
-            let [a, b] = cluster.pair(group).map(|node| cluster[node].disk(Store::Volume(group, volume)));
+        for volume in cluster.numbers(primary, group) {
+            let [Some(a), Some(b)] = cluster.pair(group).map(|node| cluster.volume_disk(node, group, volume)) else {
+                continue;
+            };
             let used = cluster.volume_bytes(primary, group, volume).unwrap_or(0) as usize;
             let both = a.size().min(b.size()).min(used);
-            let (known, compared) = self.compared.entry((group, volume)).or_default();
-            if *known != both {
+            let devices = cluster.devices(group, volume);
+            let compared = self.compared.entry((group, volume)).or_default();
+            if (compared.both, compared.devices) != (both, devices) {
                 let one = |(region, bytes)| ComparedRegion { region, bytes, revisions: None, differ: false };
-                (*known, *compared) = (both, cluster.options.regions(both).into_iter().map(one).collect());
+                let regions = cluster.options.regions(both).into_iter().map(one).collect();
+                *compared = ComparedVolume { both, devices, regions };
             }
-            for part in compared {
+            for part in &mut compared.regions {
                 let revisions = Some([a.revision(&part.bytes), b.revision(&part.bytes)]);
                 if part.revisions != revisions {
                     part.revisions = revisions;
@@ -63,15 +76,23 @@ impl CoverageChecker {
     fn uncovered(&self, cluster: &SimCluster, group: GroupId, pair: (usize, usize)) -> Option<String> {
         let (primary, secondary) = pair;
         let (ours, theirs) = (cluster[primary].engine()?, cluster[secondary].engine()?);
-        let volumes = (0..cluster.options.volumes).map(VolumeId);
-        let differ = volumes.flat_map(|v| self.compared[&(group, v)].1.iter().map(move |part| (v, part)));
+        let at = |volume: VolumeId| {
+            let [ours, theirs] = [primary, secondary].map(|node| cluster.position(node, group, volume));
+            Some((volume, [ours?, theirs?]))
+        };
+        let both = cluster.numbers(primary, group).into_iter().filter_map(at);
+        let differ = both.flat_map(|v| self.compared[&(group, v.0)].regions.iter().map(move |part| (v, part)));
         let mut differ = differ.filter(|(_, part)| part.differ).peekable();
         differ.peek()?;
         let (ours, theirs) = (ours.dirty_regions(group), theirs.dirty_regions(group));
-        let is_dirty =
-            |v: VolumeId, region: u64| [&ours, &theirs].iter().any(|dirty| dirty[usize::from(v.0)].get(region));
-        let (volume, part) = differ.find(|(v, part)| !is_dirty(*v, part.region))?;
-        let of = |node: usize| &cluster[node].disk(Store::Volume(group, volume)).view()[part.bytes.clone()];
+        let is_dirty = |at: &[VolumeId; 2], region: u64| {
+            [&ours, &theirs].iter().zip(at).any(|(dirty, at)| dirty[usize::from(at.0)].get(region))
+        };
+        let ((volume, _), part) = differ.find(|((_, at), part)| !is_dirty(at, part.region))?;
+        let of = |node: usize| {
+            let disk = cluster.volume_disk(node, group, volume).expect("both nodes have it");
+            &disk.view()[part.bytes.clone()]
+        };
         Some(format!(
             "group {} volume {} region {} differs between nodes {primary} and {secondary}, and neither holds it for dirty; {}",
             group.0,
@@ -93,7 +114,7 @@ fn first_difference(region: u64, a: &[u8], b: &[u8]) -> String {
 
 /// At rest both nodes hold the same bytes (P5).
 pub fn check_equal(cluster: &SimCluster, group: GroupId) -> Result<(), OracleFailure> {
-    let [a, b] = cluster.pair(group).map(|node| cluster[node].views(group));
+    let [a, b] = cluster.pair(group).map(|node| cluster.views(node, group));
     for (volume, (x, y)) in a.iter().zip(b).enumerate() {
         if let Some(at) = (0..x.len() / SECTOR).find(|s| x[s * SECTOR..][..SECTOR] != y[s * SECTOR..][..SECTOR]) {
             let what = format!("group {} volume {volume} sector {at} differs at rest", group.0);
@@ -105,10 +126,10 @@ pub fn check_equal(cluster: &SimCluster, group: GroupId) -> Result<(), OracleFai
 
 /// The same where the group's volumes are larger than they began.
 pub fn check_larger_part(cluster: &SimCluster, group: GroupId) -> Result<(), OracleFailure> {
-    for volume in (0..cluster.options.volumes).map(VolumeId) {
+    for volume in cluster.numbers(cluster.primary(group), group) {
         let Some(end) = cluster.volume_bytes(cluster.primary(group), group, volume) else { return Ok(()) };
         let (from, end) = (cluster.options.image_bytes() as usize, end as usize);
-        let of = |node: usize| cluster[node].disk(Store::Volume(group, volume)).view().get(from..end);
+        let of = |node: usize| cluster.volume_disk(node, group, volume).and_then(|disk| disk.view().get(from..end));
         let [a, b] = cluster.pair(group).map(of);
         if cluster.options.spread.is_none() && (a.is_none() || a != b) {
             let what = format!("group {} volume {} differs at rest behind byte {from}, of {end}", group.0, volume.0);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use engine::delta::{DeltaHead, DeltaWalk, HEAD_BYTES};
 use engine::identity::Identity;
-use engine::{GroupId, Store};
+use engine::{GroupId, Store, VolumeId};
 
 use crate::nodes::SimCluster;
 use crate::oracle::{Oracle, OracleFailure};
@@ -118,7 +118,13 @@ impl ForkChecker {
                 return objects(format!("the delta of node {other} holds another sector {sector} of volume {volume}"));
             }
         }
-        for (volume, (ours, theirs)) in order.images.iter().zip(&theirs).enumerate() {
+        // What has no device on one of the nodes is left out, and nothing of it is sent.
+        let has_device = |volume: usize| {
+            let is_detached = |node: usize| cluster[node].storage.is_detached(group, VolumeId(volume as u16));
+            !is_detached(node) && !is_detached(other)
+        };
+        let volumes = order.images.iter().zip(&theirs).enumerate();
+        for (volume, (ours, theirs)) in volumes.filter(|(volume, _)| has_device(*volume)) {
             let mut sectors = ours.chunks(SECTOR).zip(theirs.chunks(SECTOR)).enumerate();
             let unsaved = |(at, (a, b)): &(usize, (&[u8], &[u8]))| a != b && !saved.contains_key(&(volume, *at));
             if let Some((at, _)) = sectors.find(unsaved) {

@@ -19,6 +19,7 @@ pub fn role_wanted(command: &Command) -> Option<Role> {
         | Command::BringUpToDate
         | Command::Set(_)
         | Command::Keep { .. }
+        | Command::TakeBack { .. }
         | Command::Yield { .. }
         | Command::DropRollbackPoint { .. }
         | Command::Reset { .. } => None,
@@ -33,6 +34,8 @@ pub fn is_reached(command: &Command, shown: &GroupStatus) -> bool {
     match command {
         Command::Promote { .. } | Command::PromoteInWindow { .. } => shown.role == Role::Primary,
         Command::Demote | Command::Yield { .. } => shown.role == Role::Secondary,
+        // No order stands: that is not shown.
+        Command::TakeBack { .. } => true,
         Command::Keep { .. } => shown.role == Role::Primary && !is_forked(shown),
         Command::Switchover { to, .. } if *to == shown.peer.node => shown.peer.role == Some(Role::Primary),
         Command::Switchover { .. } => shown.role == Role::Primary,

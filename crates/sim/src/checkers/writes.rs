@@ -438,7 +438,10 @@ impl WriteOracle {
         for (volume, sectors) in self.group(group).sectors.iter_mut().enumerate() {
             for (index, sector) in sectors.iter_mut().enumerate() {
                 let bytes = index * SECTOR..(index + 1) * SECTOR;
-                if images[volume][bytes.clone()] != durable[volume][bytes] {
+                let of = |images: &[&[u8]]| {
+                    images.get(volume).and_then(|image| image.get(bytes.clone())).map(<[u8]>::to_vec)
+                };
+                if of(images) != of(durable) {
                     sector.before = ContentBefore::Unflushed;
                 }
             }
@@ -506,6 +509,18 @@ impl WriteOracle {
     pub fn overwritten(&mut self, group: GroupId) {
         let sectors = self.group(group).sectors.iter_mut().flatten();
         sectors.for_each(|sector| *sector = SectorVersions::default());
+    }
+
+    /// A volume with that number comes to the group.
+    pub fn knows(&mut self, group: GroupId, number: VolumeId, bytes: u64) {
+        let sectors = &mut self.group(group).sectors;
+        sectors.resize_with(sectors.len().max(usize::from(number.0) + 1), Vec::new);
+        sectors[usize::from(number.0)].resize_with(bytes as usize / SECTOR, SectorVersions::default);
+    }
+
+    /// The primary that counts has the volume no more.
+    pub fn forgets(&mut self, group: GroupId, number: VolumeId) {
+        self.group(group).sectors[usize::from(number.0)].fill_with(SectorVersions::default);
     }
 
     /// Some sectors of the group's present run may be on either side of a failed write.
@@ -628,7 +643,7 @@ impl GroupWrites {
             ContentBefore::Unknown | ContentBefore::Unflushed => None,
             ContentBefore::RunsBase => {
                 let run = self.current.and_then(|(_, key)| self.runs.get(&key));
-                Some(run.expect("the present run").base_sector(volume, index))
+                run.expect("the present run").base_sector(volume, index)
             }
             ContentBefore::Outside(bytes) => Some(&bytes[..]),
         }
@@ -637,7 +652,8 @@ impl GroupWrites {
     /// What an acknowledged flush covered is there, or something newer; with the caches kept what was acknowledged is.
     fn check_durable(&self, images: &[&[u8]], caches: DiskCaches) -> Result<(), OracleFailure> {
         for (volume, image) in images.iter().enumerate() {
-            for (index, sector) in self.sectors[volume].iter().enumerate() {
+            let held = image.len() / SECTOR;
+            for (index, sector) in self.sectors[volume].iter().enumerate().take(held) {
                 let found = &image[index * SECTOR..(index + 1) * SECTOR];
                 let acked =
                     sector.versions.iter().rposition(|version| version.2).filter(|_| caches == DiskCaches::Kept);

@@ -1,8 +1,9 @@
 //! A disk that forgets: what was not flushed survives a power loss sector by sector, or not, in any version written
 //! since; what is in flight may be torn. A sector is atomic, nothing larger is.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
+use std::rc::Rc;
 
 use engine::limits::REGION_BYTES;
 
@@ -116,7 +117,26 @@ impl DiskWrite {
     }
 }
 
+/// Makes a page of a large record, by its number. Until something is written to a page it costs no memory.
+pub type PageMaker = Rc<dyn Fn(usize) -> Vec<u8>>;
+
+/// The content of a disk of which most pages are made when they are read.
+struct MadePages {
+    page_bytes: usize,
+    pages: usize,
+    make: PageMaker,
+    /// Pages that stand on the disk as any other content does.
+    stored: BTreeSet<usize>,
+}
+
+impl MadePages {
+    fn pages_of(&self, bytes: &Range<usize>) -> Range<usize> {
+        bytes.start / self.page_bytes..bytes.end.div_ceil(self.page_bytes).min(self.pages)
+    }
+}
+
 pub struct SimDisk {
+    made: Option<MadePages>,
     durable: Vec<u8>,
     /// What a read returns: durable content plus completed writes.
     view: Vec<u8>,
@@ -150,6 +170,7 @@ impl SimDisk {
     pub fn blank(bytes: usize) -> SimDisk {
         assert!(bytes.is_multiple_of(SECTOR));
         SimDisk {
+            made: None,
             view: vec![0; bytes],
             durable: vec![0; bytes],
             decided: Vec::new(),
@@ -162,8 +183,42 @@ impl SimDisk {
         }
     }
 
+    /// So many pages, each made when it is read.
+    pub fn made(page_bytes: usize, pages: usize, make: PageMaker) -> SimDisk {
+        let made = MadePages { page_bytes, pages, make, stored: BTreeSet::new() };
+        SimDisk { made: Some(made), ..SimDisk::blank(page_bytes * pages) }
+    }
+
+    /// All of it, which must not be made page by page.
     pub fn view(&self) -> &[u8] {
+        assert!(self.made.is_none(), "most of this disk is not in memory");
         &self.view
+    }
+
+    /// What a read returns there, up to the end of the disk.
+    pub fn read(&self, bytes: Range<usize>) -> Vec<u8> {
+        let bytes = bytes.start..bytes.end.min(self.view.len());
+        let Some(made) = &self.made else { return self.view[bytes].to_vec() };
+        let mut content = self.view[bytes.clone()].to_vec();
+        for page in made.pages_of(&bytes).filter(|page| !made.stored.contains(page)) {
+            let from = page * made.page_bytes;
+            let both = bytes.start.max(from)..bytes.end.min(from + made.page_bytes);
+            let here = both.start - bytes.start..both.end - bytes.start;
+            content[here].copy_from_slice(&(made.make)(page)[both.start - from..both.end - from]);
+        }
+        content
+    }
+
+    /// What is made there stands on the disk from now on.
+    fn stores(&mut self, bytes: &Range<usize>) {
+        let Some(made) = &mut self.made else { return };
+        for page in made.pages_of(bytes) {
+            if made.stored.insert(page) {
+                let (from, content) = (page * made.page_bytes, (made.make)(page));
+                self.view[from..from + made.page_bytes].copy_from_slice(&content);
+                self.durable[from..from + made.page_bytes].copy_from_slice(&content);
+            }
+        }
     }
 
     /// A number that is another one whenever these bytes of the view may have changed.
@@ -193,6 +248,7 @@ impl SimDisk {
             "writes are whole sectors"
         );
         assert!(offset as usize + data.bytes <= self.durable.len(), "a write past the end of the disk");
+        self.stores(&(offset as usize..offset as usize + data.bytes));
         self.writes += 1;
         if data.bytes > 0 {
             let first = offset / SECTOR as u64;
@@ -376,6 +432,7 @@ impl SimDisk {
 
     /// Nothing that it holds is whole any more, and nothing that has rotted before is again.
     pub fn rot_all(&mut self) {
+        assert!(self.made.is_none(), "most of this disk is not in memory");
         for sector in self.durable.chunks_mut(SECTOR).filter(|sector| !is_zero(sector)) {
             sector[7] = sector[7].wrapping_add(1);
         }
@@ -413,6 +470,7 @@ impl SimDisk {
 
     /// A write that was meant for another place lands here.
     pub fn goes_astray(&mut self, at: usize, data: &[u8]) {
+        self.stores(&(at..at + data.len()));
         self.durable[at..at + data.len()].copy_from_slice(data);
         self.view[at..at + data.len()].copy_from_slice(data);
         self.changes(at..at + data.len());
@@ -433,6 +491,7 @@ impl SimDisk {
 
     /// What a power loss at this moment would at least leave.
     pub fn durable(&self) -> &[u8] {
+        assert!(self.made.is_none(), "most of this disk is not in memory");
         &self.durable
     }
 

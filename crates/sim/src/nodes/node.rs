@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::coverage::CoveragePoint;
+use engine::identity::Role;
 use engine::superblock::Superblock;
 use engine::{GroupId, Incarnation, IoDone, IoError, Mono, Node, Now, Store, VolumeId, Wall, status};
 
 use super::disk::SimDisk;
 use super::storage::{DiskJob, NodeStorage};
+use super::volumes::{DeviceId, NamedVolume};
 use crate::options::SimOptions;
 use crate::rng::Rng;
 
@@ -18,6 +20,8 @@ pub struct CleanStop {
     pub down_ns: u64,
     /// What is written meanwhile.
     pub outside: Vec<OutsideWrite>,
+    /// The file with the volumes of groups was changed, and is taken up.
+    pub takes_up_volumes: bool,
 }
 
 /// A range of a volume that somebody else writes: its first sector, and how many.
@@ -67,6 +71,23 @@ pub struct SimNode {
     changed: BTreeSet<(GroupId, VolumeId)>,
     /// Groups whose copy here was nobody's image any more after that.
     lost_images: BTreeSet<GroupId>,
+    /// The volumes of groups that have others than they began with.
+    volumes: BTreeMap<GroupId, Vec<NamedVolume>>,
+    /// Devices of volumes that left, and the role that this node had in their groups then.
+    left: BTreeMap<DeviceId, Role>,
+    /// What takes its place before a group is opened: the step has been taken.
+    takes_place: Vec<ChangedRecord>,
+}
+
+/// A record of a group that gets other volumes, as it is to be.
+#[derive(Clone, Debug)]
+pub enum ChangedRecord {
+    /// Blocks of the journal, each behind its offset.
+    Journal(GroupId, Vec<(u64, Vec<u8>)>),
+    Bitmap(GroupId, Vec<u8>),
+    Superblock(GroupId, Vec<u8>),
+    /// Last, of all groups at once: a device may go from one to another.
+    Volumes(Vec<(GroupId, Vec<NamedVolume>)>),
 }
 
 impl SimNode {
@@ -200,7 +221,7 @@ impl SimNode {
     /// It has stopped.
     pub fn stopped(&mut self) -> CleanStop {
         self.stopping = true;
-        self.stop.take().unwrap_or(CleanStop { down_ns: 300_000_000, outside: Vec::new() })
+        self.stop.take().unwrap_or(CleanStop { down_ns: 300_000_000, ..CleanStop::default() })
     }
 
     // ---- its groups --------------------------------------------------------------------------------------------------
@@ -327,6 +348,31 @@ impl SimNode {
 
     pub fn has_changed(&self, group: GroupId, volume: VolumeId) -> bool {
         self.changed.contains(&(group, volume))
+    }
+
+    // ---- other volumes -----------------------------------------------------------------------------------------------
+
+    /// Those of a group, if it has others than it began with.
+    pub fn volumes(&self, group: GroupId) -> Option<&[NamedVolume]> {
+        self.volumes.get(&group).map(Vec::as_slice)
+    }
+
+    pub fn has_volumes(&mut self, group: GroupId, volumes: Vec<NamedVolume>) {
+        self.volumes.insert(group, volumes);
+    }
+
+    /// The role in which it had a device when that left a group last.
+    pub fn left_as(&self, device: DeviceId) -> Option<Role> {
+        self.left.get(&device).copied()
+    }
+
+    pub fn leaves(&mut self, device: DeviceId, role: Role) {
+        self.left.insert(device, role);
+    }
+
+    /// What takes its place before groups are opened.
+    pub fn takes_place_mut(&mut self) -> &mut Vec<ChangedRecord> {
+        &mut self.takes_place
     }
 
     /// What was known of its copy is gone with its records, or under what somebody else wrote.

@@ -8,6 +8,7 @@ use engine::{GroupId, IoDone, IoError, Output, Store, Token, VolumeId};
 
 use super::disk::{SimDisk, WrittenBytes, joined};
 use super::rot::VolumeRot;
+use super::volumes::DeviceId;
 use crate::options::SimOptions;
 use crate::options::spread::WriteSpread;
 use crate::payload::{Meters, Payload, PayloadMeter, SharedBytes, bytes_of, crc32c, hash, is_zero};
@@ -155,6 +156,8 @@ pub struct NodeStorage {
     /// stores are closed.
     detached: BTreeSet<Store>,
     untouched: BTreeSet<Store>,
+    /// Devices of volumes that are in no group any more.
+    shelf: BTreeMap<DeviceId, SimDisk>,
     /// Where clients write, if the volumes are far larger than that.
     spread: Option<Arc<WriteSpread>>,
     /// How long an operation takes.
@@ -381,12 +384,58 @@ impl NodeStorage {
         let store = Store::Volume(group, volume);
         if self.detached.remove(&store) {
             let size_bytes = self.disk(store).size();
-            self.replace(store, SimDisk::new(vec![REPLACED; size_bytes]));
+            self.disk_mut(store).restore(vec![REPLACED; size_bytes]);
         }
     }
 
     pub fn is_detached(&self, group: GroupId, volume: VolumeId) -> bool {
         self.detached.contains(&Store::Volume(group, volume))
+    }
+
+    /// The devices of volumes of a group that stops having them.
+    pub fn takes_down(&mut self, group: GroupId, devices: &[DeviceId]) {
+        for (at, device) in (0..).zip(devices) {
+            let store = Store::Volume(group, VolumeId(at));
+            self.shelf.extend(self.disks.remove(&store).map(|disk| (*device, disk)));
+            self.detached.remove(&store);
+        }
+    }
+
+    /// A group has this device at a position from now on, or none there. `fresh`: a device that no group had before.
+    pub fn puts_up(
+        &mut self,
+        group: GroupId,
+        position: VolumeId,
+        (device, is_detached): (DeviceId, bool),
+        fresh: impl Fn() -> SimDisk,
+    ) {
+        let store = Store::Volume(group, position);
+        let disk = self.shelf.remove(&device).unwrap_or_else(fresh);
+        self.disks.insert(store, disk);
+        if is_detached {
+            self.detached.insert(store);
+        }
+        self.untouched = self.detached.clone();
+    }
+
+    /// Some group had the device, and none has it now.
+    pub fn is_on_shelf(&self, device: DeviceId) -> bool {
+        self.shelf.contains_key(&device)
+    }
+
+    /// A group has more volumes, or fewer, than what its bitmap has room for.
+    pub fn resizes_bitmap(&mut self, group: GroupId, bytes: usize) {
+        let disk = self.disk_mut(Store::Bitmap(group));
+        if disk.size() != bytes {
+            let mut content = disk.view().to_vec();
+            content.resize(bytes, 0);
+            disk.restore(content);
+        }
+    }
+
+    /// Somebody moves a file away.
+    pub fn removes(&mut self, store: Store) -> bool {
+        self.disks.remove(&store).is_some()
     }
 
     /// Operations of the group that have not ended.
@@ -520,8 +569,8 @@ impl NodeStorage {
             }
             JobKind::Flush { completions } => self.finish_flush(store, completions, rng),
             JobKind::ReadMeta { offset, length } => {
-                let all = self.disk(store).view();
-                Ok(IoDone::Meta(all[offset as usize..all.len().min((offset + u64::from(length)) as usize)].to_vec()))
+                let bytes = offset as usize..(offset + u64::from(length)) as usize;
+                Ok(IoDone::Meta(self.disk(store).read(bytes)))
             }
             JobKind::Renew => self.renew(store, now),
             JobKind::FindHole { offset, length } => {

@@ -11,7 +11,7 @@ macro_rules! fault_kinds {
         }
 
         impl FaultKind {
-            pub const ALL: &[FaultKind] = &[$(FaultKind::$kind),*];
+            const EACH: &[FaultKind] = &[$(FaultKind::$kind),*];
         }
     };
 }
@@ -62,9 +62,40 @@ fault_kinds! {
     Whim,
     /// The same to both nodes at once.
     WhimOfTwo,
+    /// The file gets other volumes for a group, or a node takes that up.
+    OtherVolumes,
+    /// A disk of a volume dies and is detached, or another one comes in its place.
+    DeadDisk,
 }
 
+/// What a life draws from, beside what makes it one.
+const LIVES: [FaultKind; 20] = [
+    FaultKind::KillPrimary,
+    FaultKind::KillSecondary,
+    FaultKind::PowerPrimary,
+    FaultKind::PowerSecondary,
+    FaultKind::PowerBoth,
+    FaultKind::CleanRestart,
+    FaultKind::Cut,
+    FaultKind::CutOneWay,
+    FaultKind::Flap,
+    FaultKind::HalfOpen,
+    FaultKind::LocalWriteErrors,
+    FaultKind::RecordError,
+    FaultKind::SecondaryFull,
+    FaultKind::SlowSecondary,
+    FaultKind::SlowThenPower,
+    FaultKind::ModeChange,
+    FaultKind::Switchover,
+    FaultKind::Failover,
+    FaultKind::BulkLoad,
+    FaultKind::FullSync,
+];
+
 impl FaultKind {
+    /// All but what lives alone have.
+    pub const ALL: &[FaultKind] = FaultKind::EACH.split_at(FaultKind::EACH.len() - 2).0;
+
     /// Every seed kills each node of a group at least once; the rest is drawn, and comes in any order.
     pub fn draw(rng: &mut Rng) -> Vec<FaultKind> {
         let mut faults = vec![FaultKind::KillPrimary, FaultKind::PowerSecondary, FaultKind::Cut];
@@ -72,6 +103,14 @@ impl FaultKind {
             let at = rng.between(3, faults.len() as u64);
             faults.insert(at as usize, fault);
         }
+        faults
+    }
+
+    /// Groups get other volumes and disks die, among whatever else befalls a pair.
+    pub fn draw_life(rng: &mut Rng) -> Vec<FaultKind> {
+        let mut faults = vec![FaultKind::OtherVolumes; 6];
+        faults.extend((0..rng.below(3)).map(|_| FaultKind::DeadDisk));
+        faults.extend((0..rng.between(2, 8)).map(|_| *rng.pick(&LIVES)));
         faults
     }
 

@@ -302,7 +302,11 @@ fn stop(world: &mut World, node: usize, down_ns: u64, outside: &[Blocks]) {
         let sectors = (at.count * per_block).min(all - first);
         OutsideWrite { group: GROUP, volume: VolumeId(at.volume), first, sectors }
     };
-    world.cluster[node].plans_stop(CleanStop { down_ns, outside: outside.iter().map(range).collect() });
+    world.cluster[node].plans_stop(CleanStop {
+        down_ns,
+        outside: outside.iter().map(range).collect(),
+        takes_up_volumes: false,
+    });
     world.input(node, Input::Stop);
 }
 

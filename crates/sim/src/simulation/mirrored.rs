@@ -1,6 +1,8 @@
 //! The first sync of a wide volume would take hours: both nodes begin as they would be after it, with records that a small
 //! world of the same kind left at a clean stop, and bitmaps of the true size without a bit in them.
 
+use std::rc::Rc;
+
 use engine::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
 use engine::cell::{self, CELL_BYTES, CellHead};
 use engine::limits::SAVE_UNIT_BYTES;
@@ -8,8 +10,12 @@ use engine::superblock::Superblock;
 use engine::{GroupId, Input, NodeId, Store, VolumeId};
 
 use super::{SECOND, Simulation};
+use crate::nodes::disk::SimDisk;
 use crate::options::SimOptions;
 use crate::world::{FirstRecords, World};
+
+/// A bitmap file of so many bytes is not held in memory.
+const MADE_BYTES_MIN: u64 = 64 << 20;
 
 /// What the nodes of a world with wide volumes begin with; none where no volume is wide.
 pub fn first_records(options: &SimOptions) -> FirstRecords {
@@ -42,34 +48,40 @@ pub fn first_records(options: &SimOptions) -> FirstRecords {
 /// What a node that was stopped keeps. Without a rollback point nothing of the undo store is read.
 fn records_of(world: &World, options: &SimOptions, node: usize, group: GroupId) -> FirstRecords {
     let content = |store: Store| world.cluster[node].disk(store).view().to_vec();
+    let same = |store: Store| (node, store, SimDisk::new(content(store)));
     // What they are to be records of is larger.
     let sb = Superblock { sizes: Vec::new(), ..world.cluster.superblock(node, group) };
     let (mut superblock, newest) = (content(Store::Superblock(group)), sb.encode());
     superblock[sb.slot_offset() as usize..][..newest.len()].copy_from_slice(&newest);
     vec![
-        (node, Store::Superblock(group), superblock),
-        (node, Store::Activity(group), content(Store::Activity(group))),
-        (node, Store::Journal(group), content(Store::Journal(group))),
-        (node, Store::Bitmap(group), clean_bitmap(options, &sb)),
+        (node, Store::Superblock(group), SimDisk::new(superblock)),
+        same(Store::Activity(group)),
+        same(Store::Journal(group)),
+        (node, Store::Bitmap(group), clean_bitmap(options, sb)),
     ]
 }
 
-/// A bitmap file without a bit, as if each cell had been written five times.
-fn clean_bitmap(options: &SimOptions, sb: &Superblock) -> Vec<u8> {
-    let (node, peer): (NodeId, NodeId) = (sb.node, sb.peer);
+/// A bitmap file without a bit, as if each cell had been written five times. Of a few volumes of 16 TiB it has gigabytes, of which next to
+/// nothing is ever written.
+fn clean_bitmap(options: &SimOptions, sb: Superblock) -> SimDisk {
     let size = options.volume_bytes;
-    let cells = engine::bitmap_file_bytes([size].into_iter()) / CELL_BYTES;
-    let mut file = Vec::new();
-    for volume in 0..options.volumes {
-        for index in 0..cells {
-            let offset = file.len() as u64;
-            let body = BitmapCell::encode(VolumeId(volume), size, index * REGIONS_PER_CELL, sb.confirmed, &[]);
-            for update in [4, 5] {
-                let head = CellHead { node, peer, tag: sb.tag, update, offset, ..CellHead::default() };
-                file.extend(cell::encode(bitmap::KIND, &head, &body));
-            }
-        }
+    let cells = (engine::bitmap_file_bytes([size].into_iter()) / CELL_BYTES) as usize;
+    let make = move |page: usize| {
+        let (volume, index) = (VolumeId((page / cells) as u16), (page % cells) as u64);
+        let body = BitmapCell::encode(volume, size, index * REGIONS_PER_CELL, sb.confirmed, &[]);
+        let (node, peer, tag, offset): (NodeId, NodeId, u64, u64) =
+            (sb.node, sb.peer, sb.tag, page as u64 * CELL_BYTES);
+        let slot = |update| {
+            let head = CellHead { node, peer, tag, update, offset, ..CellHead::default() };
+            cell::encode(bitmap::KIND, &head, &body)
+        };
+        let page: Vec<u8> = [4, 5].map(slot).concat();
+        assert_eq!(page.len() as u64, CELL_BYTES, "a bitmap is whole cells");
+        page
+    };
+    let pages = cells * usize::from(options.volumes);
+    if pages as u64 * CELL_BYTES < MADE_BYTES_MIN {
+        return SimDisk::new((0..pages).flat_map(make).collect());
     }
-    assert!((file.len() as u64).is_multiple_of(CELL_BYTES), "a bitmap is whole cells");
-    file
+    SimDisk::made(CELL_BYTES as usize, pages, Rc::new(make))
 }

@@ -1,7 +1,7 @@
 //! Nodes dial each other, and frames go between them.
 
 use engine::wire::{FrameHeader, FrameKind};
-use engine::{FramePayload, Input, LinkId, SendPayload};
+use engine::{FramePayload, GroupId, Input, LinkId, SendPayload};
 
 use super::{World, WorldEvent};
 use crate::network::{Arrival, Later, LinkEvent, Parcel};
@@ -72,7 +72,10 @@ impl World {
                     self.cluster[node].storage.begins_session(group, session.0);
                 }
             }
-            self.input(node, Input::LinkUp { peer, link: LinkId(connection), session, apart: Vec::new() });
+            let of_both = |group: &GroupId| self.cluster.other(*group, node) == usize::from(peer.0);
+            let shared = self.cluster.groups_of(node).into_iter().filter(of_both);
+            let apart = shared.filter(|group| self.cluster.is_apart(*group)).collect();
+            self.input(node, Input::LinkUp { peer, link: LinkId(connection), session, apart });
         }
     }
 

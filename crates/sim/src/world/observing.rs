@@ -1,9 +1,11 @@
 //! What ledger and checkers make of what an engine reports.
 
+use std::borrow::Cow;
+
 use engine::identity::Role;
 use engine::state::State;
 use engine::status::HandoverStage;
-use engine::{Command, Event, GroupId, Store};
+use engine::{Command, Event, GroupId, Store, VolumeId};
 
 use super::{ActorCue, World, WorldEvent, resets};
 use crate::checkers::ExportOpening;
@@ -24,7 +26,7 @@ impl World {
             Event::Admitted { .. } if !self.timeline.is_verbose() || std::env::var_os("SIM_ADMITTED").is_none() => {}
             other => self.log(format_args!("node {node} group {} {other:?}", group.0)),
         }
-        self.checkers.writes.event(node, group, &event)?;
+        self.checkers.writes.event(node, group, &numbered(self, node, group, &event))?;
         match event {
             Event::Ready { role, .. } => self.is_ready(node, group, role),
             Event::Demoted => {
@@ -35,6 +37,7 @@ impl World {
             }
             Event::RollbackPoint { at, .. } => {
                 self.sync_begins(group, node);
+                self.checkers.newcomers.sync_taken_up(group);
                 kept_in_doubt(self, self.cluster.other(group, node), group)?;
                 self.checkers.check_consent(&self.cluster, self.cluster.other(group, node), group)?;
                 self.checkers.check_prefix(&self.cluster, node, group, at)
@@ -48,7 +51,7 @@ impl World {
                 self.checkers.facts.remove(KnownFact::Resolved(group));
                 check_window(self, node, group)?;
                 is_promoted(self, node, group);
-                Ok(())
+                self.checkers.newcomers.is_promoted(&self.cluster, node, group)
             }
             Event::QueuedAlone { .. } => self.checkers.check_queued(&self.cluster, node, group),
             Event::HandedOver => hears_handover(self, node, group),
@@ -204,6 +207,22 @@ fn check_window(world: &mut World, node: usize, group: GroupId) -> Result<(), Or
     world.checkers.writes.check_handover(group, glance.identity.parent)
 }
 
+/// What the oracle of writes hears: by the numbers of volumes, and not by their positions.
+fn numbered<'a>(world: &World, node: usize, group: GroupId, event: &'a Event) -> Cow<'a, Event> {
+    if world.cluster[node].volumes(group).is_none() {
+        return Cow::Borrowed(event);
+    }
+    let number = |volume: VolumeId| world.cluster.numbers(node, group)[usize::from(volume.0)];
+    match event {
+        Event::SetAside { volume } => Cow::Owned(Event::SetAside { volume: number(*volume) }),
+        Event::Rejoins { volume } => Cow::Owned(Event::Rejoins { volume: number(*volume) }),
+        Event::PromotesWithout { volumes } => {
+            Cow::Owned(Event::PromotesWithout { volumes: world.cluster.numbers_of(node, group, *volumes) })
+        }
+        other => Cow::Borrowed(other),
+    }
+}
+
 fn changes_state(world: &mut World, node: usize, group: GroupId, (from, to): (State, State)) {
     world.tally.edges.insert((from.word(), to.word()));
     world.checkers.sees_state(&world.cluster, group, node, to);
@@ -314,9 +333,9 @@ fn fork_kept(world: &mut World, node: usize, group: GroupId) -> Result<(), Oracl
     }
     world.cluster.ledger.stands_by(group, node);
     let Some(glance) = world.glance(node, group) else { return Ok(()) };
-    let (images, durable) = (world.cluster[node].views(group), world.cluster[node].durable_volumes(group));
+    let (images, durable) = (world.cluster.views(node, group), world.cluster.durable_volumes(node, group));
     world.checkers.writes.is_chosen(node, group, (&images, &durable), &glance.identity)?;
-    world.checkers.writes.opens_with(group, glance.aside);
+    world.checkers.writes.opens_with(group, world.cluster.aside(node, group));
     world.checkers.writes.tail_given_up(group);
     world.checkers.writes.set_settings(group, &world.cluster.ledger.settings(group));
     Ok(())

@@ -22,6 +22,17 @@ impl World {
                 self.checkers.writes.tail_given_up(group);
             }
         }
+        match command {
+            Command::Rejoin { volume } => {
+                if let Some(number) = self.cluster.numbers(node, group).get(usize::from(volume.0)) {
+                    self.checkers.newcomers.word_typed(group, node, *number);
+                }
+            }
+            Command::Sync { full: true } | Command::Keep { by_policy: false, .. } => {
+                self.checkers.newcomers.asked_for(group, None);
+            }
+            _ => {}
+        }
         let keep = if let Command::Keep { over, discard, by_policy } = command {
             Some(self.checkers.forks.ordered(&self.cluster, node, group, KeepOrdered { over, discard, by_policy }))
         } else {
@@ -116,6 +127,7 @@ impl World {
             }
         };
         self.checkers.writes.issued(id, node, group, asked, self.timeline.now());
+        let volume = self.cluster.position(node, group, volume).expect("clients know the volumes that there are");
         self.input(node, Input::Request { group, volume, id, request });
         id
     }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use engine::{Input, Node, Output, RequestId, Token};
 
-use super::{World, WorldEvent, resets};
+use super::{World, WorldEvent, other_volumes, resets};
 use crate::nodes::storage::{BegunOutput, DiskJob};
 use crate::oracle::{Oracle, OracleFailure};
 use crate::trips::Instant;
@@ -16,6 +16,7 @@ impl World {
             let bytes = self.cluster[node].storage.extra_bytes();
             self.log(format_args!("the devices of node {node} hold {bytes} bytes more than at least"));
         }
+        other_volumes::finishes(self, node, usize::MAX);
         let mut engine = Box::new(Node::new(self.cluster.node_config(node)));
         engine.trace(true);
         let entropy = self.rng.draw();
@@ -152,6 +153,12 @@ impl World {
         self.crash(node, false, stop.down_ns);
         for write in stop.outside {
             self.write_from_outside(node, write);
+        }
+        if stop.takes_up_volumes {
+            // It may die before all records have taken their places.
+            let most = if self.rng.percent(25) { self.rng.below(8) as usize } else { usize::MAX };
+            let taken = other_volumes::takes_up(self, node, most);
+            self.log(format_args!("node {node} takes up the file: {taken:?}"));
         }
     }
 

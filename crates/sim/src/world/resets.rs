@@ -37,6 +37,9 @@ pub fn reloads(world: &mut World, node: usize, group: GroupId) {
 /// The operator has the group go on without a volume whose disk is dead.
 pub fn detaches(world: &mut World, node: usize, group: GroupId, volume: VolumeId) {
     world.log(format_args!("node {node} detaches volume {} of group {}", volume.0, group.0));
+    if let Some(number) = world.cluster.numbers(node, group).get(usize::from(volume.0)) {
+        world.checkers.newcomers.is_gone(group, node, *number);
+    }
     world.cluster[node].storage.detach(group, volume);
     reloads(world, node, group);
 }
@@ -115,6 +118,7 @@ pub(super) fn starts_anew(world: &mut World, node: usize, group: GroupId) {
     world.cluster[node].starts_anew(group);
     world.cluster.ledger.starts_anew(node, group);
     world.checkers.writes.starts_anew(node, group);
+    world.checkers.newcomers.starts_anew(node, Some(group));
 }
 
 pub(super) fn reopened(world: &mut World, node: usize, group: GroupId) {

@@ -34,6 +34,7 @@ impl WriteOracle {
         }
         // What reached the secondary as a region was never acknowledged by it as a write, and stays dirty here.
         for ((volume, index), (id, ..)) in newest.into_iter().filter(|(_, (.., streamed))| *streamed) {
+            let Some(image) = images.get(usize::from(volume.0)).filter(|image| !image.is_empty()) else { continue };
             let sector = &g.sectors[usize::from(volume.0)][index as usize];
             let Some(theirs) = sector.versions.iter().position(|version| version.1 == id) else { continue };
             let complete =
@@ -42,7 +43,7 @@ impl WriteOracle {
             let fill = sector.versions[theirs].0;
             // What a failed write left was repaired, to what it overwrote perhaps.
             let failed = !sector.versions[theirs].2 && run.has_failed(volume, index);
-            let found = &images[usize::from(volume.0)][index as usize * SECTOR..][..SECTOR];
+            let found = &image[index as usize * SECTOR..][..SECTOR];
             let same = |fill: SectorFill| sector_bytes(fill, volume, index) == found;
             let ours = sector.versions.iter().rposition(|version| same(version.0));
             if ours.is_none_or(|ours| ours < theirs) && !run.is_wild(volume, index, at.seq) && !failed && !same(fill) {

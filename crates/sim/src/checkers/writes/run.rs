@@ -97,8 +97,8 @@ impl PrimaryRun {
     }
 
     /// What a sector held when it began.
-    pub fn base_sector(&self, volume: usize, index: usize) -> &[u8] {
-        &self.base[volume][index * SECTOR..][..SECTOR]
+    pub fn base_sector(&self, volume: usize, index: usize) -> Option<&[u8]> {
+        self.base.get(volume)?.get(index * SECTOR..(index + 1) * SECTOR)
     }
 
     /// A write has its numbers; up to `acked` all was acknowledged when it was issued.
@@ -153,8 +153,9 @@ impl PrimaryRun {
         for ((volume, sector), wild) in self.wild.iter_mut().filter(|(_, wild)| wild.until.is_none()) {
             wild.until = Some(from);
             let (volume, sector) = (*volume, *sector);
-            let bytes = &images[usize::from(volume.0)][sector as usize * SECTOR..][..SECTOR];
-            let bytes = bytes.try_into().expect("a whole sector");
+            // One that left is nobody's any more.
+            let Some(image) = images.get(usize::from(volume.0)).filter(|image| !image.is_empty()) else { continue };
+            let bytes = image[sector as usize * SECTOR..][..SECTOR].try_into().expect("a whole sector");
             self.repaired.push(RepairedSector { from, volume, sector, bytes });
         }
     }
