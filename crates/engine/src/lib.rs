@@ -261,6 +261,10 @@ pub enum Command {
         /// Nobody typed it: `after_forced_failover` says so on both nodes.
         by_policy: bool,
     },
+    /// An order to keep this node's content over the peer's of that generation ends, as the other half of it came to nothing.
+    TakeBack {
+        over: u64,
+    },
     /// The same on the other side: this primary is demoted for the peer of the generation with this tag, which keeps its content.
     Yield {
         to: u64,

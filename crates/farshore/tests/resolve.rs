@@ -128,6 +128,25 @@ fn clients_of_the_other_node_are_cut_off_only_if_that_is_said() {
     pair.assert_equal(&VOLUMES);
 }
 
+/// The other half was refused, and the order stood for a minute: meanwhile the other node could not be kept, and a demotion of it was taken for
+/// an answer.
+#[test]
+fn a_resolve_that_is_refused_leaves_no_order_behind() {
+    let mut pair = forked();
+    let client: Background = pair.start_qemu_io(Side::Near, "data", &["read 0 4k", "sleep 20000"]);
+    pair.until("the client is attached", |pair| {
+        pair.output_of(Side::Near, &["clients", GROUP]).1.lines().any(|line| line.contains("data"))
+    });
+    let (code, said) = pair.output_of(Side::Far, &["resolve", GROUP, "--keep", "far"]);
+    assert!(code == 2 && said.contains("--close-clients"), "{code}: {said}");
+    let (code, said) = pair.output_of(Side::Near, &["resolve", GROUP, "--keep", "near"]);
+    assert!(code <= 1 && said.contains("content is kept"), "{code}: {said}");
+    drop(client);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_from(Side::Near);
+    pair.assert_equal(&VOLUMES);
+}
+
 #[test]
 fn nothing_is_saved_where_that_is_ordered() {
     let mut pair = forked();

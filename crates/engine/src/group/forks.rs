@@ -126,6 +126,19 @@ pub(super) fn refuses(peer: &Peer, common: &GroupCommon, command: &Command) -> O
     (is_beside && is_under_way).then(|| Refusal::new(RefusalCode::RoleChanging, why))
 }
 
+/// The other half of an order to keep this node's content came to nothing: whoever yields later does not yield to it. What the policy orders
+/// stands by itself.
+pub(super) fn take_back(group: &mut Group, cx: &mut Cx, id: CommandId, over: u64) {
+    let Some(order) = group.primary.peer.fork.filter(|order| order.over == over && !order.by_policy) else {
+        let text = "no order to keep this node's content stands; nothing to do".into();
+        return cx.answer(id, CommandResult::Unchanged(text));
+    };
+    cx.coverage.hit(CoveragePoint::ForkTakenBack);
+    let why = "the order was taken back, as the other node's half of it came to nothing: nothing was overwritten";
+    end(group, cx, &order, Refusal::new(RefusalCode::NotYielded, why));
+    cx.answer(id, CommandResult::Done("the order to keep this node's content is taken back".into()));
+}
+
 /// This node's content is given up for the peer's.
 pub(super) fn give_way(group: &mut Group, cx: &mut Cx, id: CommandId, to: u64, by_policy: bool) {
     let Group { common, primary, .. } = group;

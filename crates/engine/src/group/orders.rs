@@ -82,6 +82,7 @@ impl Group {
             Command::Keep { over, discard, by_policy } => {
                 forks::keep(self, cx, id, KeepWish { over, discard, by_policy })
             }
+            Command::TakeBack { over } => forks::take_back(self, cx, id, over),
             Command::Yield { to, by_policy } => forks::give_way(self, cx, id, to, by_policy),
             Command::Promote { force, entropy } => {
                 self.promote(cx, Promotion { id, force, in_window: false, entropy });

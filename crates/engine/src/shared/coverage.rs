@@ -103,6 +103,7 @@ coverage_points! {
     DeltaSaved,
     DeltaWithoutSpace,
     ForkOrderEnded,
+    ForkTakenBack,
     TailPulled,
     NothingToPull,
     ServedAloneUnverified,

@@ -220,6 +220,7 @@ impl Reply {
                 | ApiRequest::Demote { .. }
                 | ApiRequest::Resolve { .. }
                 | ApiRequest::Keep { .. }
+                | ApiRequest::TakeBack { .. }
                 | ApiRequest::Yield { .. }
                 | ApiRequest::Promote { .. }
                 | ApiRequest::Reset { .. }

@@ -138,6 +138,11 @@ pub enum ApiRequest {
         #[serde(skip)]
         by_policy: bool,
     },
+    /// The same half is taken back, as the other one came to nothing.
+    TakeBack {
+        group: String,
+        over: u64,
+    },
     /// Its other half: this node is demoted for the peer of the generation with this tag.
     Yield {
         group: String,
@@ -254,6 +259,7 @@ impl ApiRequest {
             | ApiRequest::Demote { .. }
             | ApiRequest::Resolve { .. }
             | ApiRequest::Keep { .. }
+            | ApiRequest::TakeBack { .. }
             | ApiRequest::Yield { .. }
             | ApiRequest::Promote { .. }
             | ApiRequest::Reset { .. }

@@ -384,6 +384,7 @@ impl Desk {
                 let message = format!("node {} resolves no fork for another node: type it there", self.node);
                 Ok(Reply::coded(ErrorCode::BadRequest, DeskRefusal::NotCarried, message))
             }
+            ApiRequest::TakeBack { group, over } => self.command(&group, Command::TakeBack { over }).await,
             half @ (ApiRequest::Keep { .. } | ApiRequest::Yield { .. }) => forks::half(self, half).await,
             ApiRequest::Promote { group, force, in_window, skip_hooks, is_announced } => {
                 let how = PromotionOrder { force: force || in_window, in_window };

@@ -99,8 +99,10 @@ impl FrontDesk {
         let is_kept = keep == here;
         let (over, to) = if is_kept { (fork.theirs, fork.ours) } else { (fork.ours, fork.theirs) };
         let keeps = ApiRequest::Keep { group: group.clone(), over, discard, by_policy: false };
+        let takes_back = ApiRequest::TakeBack { group: group.clone(), over };
         let yields = ApiRequest::Yield { group, to, discard, close_clients, by_policy: false };
         let second = Asker { operation: Arc::default(), ..asker.clone() };
+        let third = second.clone();
         let mut keeping = pin!(self.order(is_kept, peer, keeps, asker));
         let yielding = self.yields(!is_kept, peer, yields, second);
         tokio::select! {
@@ -108,7 +110,11 @@ impl FrontDesk {
             kept = &mut keeping => kept,
             yielded = yielding => match yielded {
                 Reply::Ok { .. } => keeping.await,
-                refused => refused,
+                // Whether the other node was demoted or not: nobody comes to yield to this order later.
+                refused => {
+                    self.order(is_kept, peer, takes_back, third).await;
+                    refused
+                }
             },
         }
     }
@@ -276,6 +282,7 @@ fn typed(order: &ApiRequest) -> String {
         ApiRequest::Keep { group, discard, .. } => {
             format!("resolve {group} --keep NODE{}", flag(*discard, " --discard"))
         }
+        ApiRequest::TakeBack { group, .. } => format!("demote {group}"),
         ApiRequest::Yield { group, .. } => format!("demote {group}"),
         ApiRequest::DropMark { group, name } => format!("mark drop {group} {name}"),
         ApiRequest::Verify { group, .. } => format!("verify {group} {}", verify_words(order)).trim_end().to_owned(),

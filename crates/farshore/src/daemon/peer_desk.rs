@@ -130,6 +130,7 @@ impl ReplyBounds {
             | ApiRequest::AssumeEqual { .. }
             | ApiRequest::Resolve { .. }
             | ApiRequest::Keep { .. }
+            | ApiRequest::TakeBack { .. }
             | ApiRequest::Yield { .. }
             | ApiRequest::DropMark { .. } => PEER_ANSWER_BYTES_MAX,
         }

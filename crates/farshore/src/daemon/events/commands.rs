@@ -85,6 +85,7 @@ impl CommandText {
                 let discard = if *discard { " --discard" } else { "" };
                 ("resolve keep", Some(group), format!("{over:016x}{discard}{}", policy_words(*by_policy)))
             }
+            ApiRequest::TakeBack { group, over } => ("resolve take-back", Some(group), format!("{over:016x}")),
             ApiRequest::Yield { group, to, by_policy, .. } => {
                 ("resolve yield", Some(group), format!("{to:016x}{}", policy_words(*by_policy)))
             }

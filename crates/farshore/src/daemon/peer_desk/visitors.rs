@@ -56,6 +56,7 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::ResetPeaks { group }
         | ApiRequest::AssumeEqual { group }
         | ApiRequest::Keep { group, .. }
+        | ApiRequest::TakeBack { group, .. }
         | ApiRequest::Yield { group, .. }
         | ApiRequest::DropMark { group, .. } => Carried::Order(group),
         ApiRequest::SetLink { .. } => Carried::Never("link set"),
