@@ -4,6 +4,7 @@ pub mod bitmap;
 pub mod cell;
 pub mod codec;
 pub mod delta;
+mod flush_points;
 pub mod fork;
 pub mod identity;
 pub mod journal;

@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::String;
 
 use crate::common::GroupCommon;
+use crate::common::given_window::window_ended;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::{Confirmed, Role};
 use crate::formats::wire::{FrameHeader, FrameKind, GroupHello};
@@ -271,7 +272,7 @@ impl Group {
             GroupTimer::RecordAgain => self.common.record_again(cx),
             GroupTimer::Greeting => self.primary.peer.not_greeted(&mut self.common, cx),
             GroupTimer::Tick => self.primary.peer.send_tick(&mut self.common, cx),
-            GroupTimer::Window => self.common.window_ended(cx),
+            GroupTimer::Window => window_ended(&mut self.common, cx),
             GroupTimer::WindowAsk => peer_window::ask(self, cx),
             GroupTimer::HoldEnd => self.primary.hold_ended(&mut self.common, cx),
             GroupTimer::Autosync => self.primary.try_autosync(&mut self.common, cx),

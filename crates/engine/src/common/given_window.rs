@@ -95,43 +95,41 @@ impl GivenWindow {
     }
 }
 
-impl GroupCommon {
-    /// The writer may have success only when the window is over: it is held, and the peer has no part in it.
-    pub fn holds_answer(&mut self, cx: &mut Cx, slot: u32) -> bool {
-        let op = self.slots.write(slot);
-        let counts = !op.answered && !op.peer_has_it && op.failed.is_none();
-        let is_held = core::mem::replace(&mut op.is_held, false);
-        if is_held {
-            self.window.let_go(slot);
-        }
-        if !counts || !self.window.is_open(cx.now.mono) || self.has_failed() || injected(Fault::WindowNotKept) {
-            return false;
-        }
-        if !is_held {
-            cx.coverage.hit(CoveragePoint::AnswerHeldForWindow);
-        }
-        self.slots.write(slot).is_held = true;
-        self.window.held.push_back(slot);
-        cx.timers.set(TimerKey::Group(self.id(), GroupTimer::Window), self.window.until);
-        true
+/// The writer may have success only when the window is over: it is held, and the peer has no part in it.
+pub(super) fn holds_answer(common: &mut GroupCommon, cx: &mut Cx, slot: u32) -> bool {
+    let op = common.slots.write(slot);
+    let counts = !op.answered && !op.peer_has_it && op.failed.is_none();
+    let was_held = core::mem::replace(&mut op.is_held, false);
+    if was_held {
+        common.window.let_go(slot);
     }
-
-    /// The window is over: whoever waited for that has his answer.
-    pub fn window_ended(&mut self, cx: &mut Cx) {
-        if self.window.is_open(cx.now.mono) {
-            return;
-        }
-        for slot in core::mem::take(&mut self.window.held) {
-            self.slots.write(slot).is_held = false;
-            self.finish(cx, slot);
-        }
+    if !counts || !common.window.is_open(cx.now.mono) || common.has_failed() || injected(Fault::WindowNotKept) {
+        return false;
     }
+    if !was_held {
+        cx.coverage.hit(CoveragePoint::AnswerHeldForWindow);
+    }
+    common.slots.write(slot).is_held = true;
+    common.window.held.push_back(slot);
+    cx.timers.set(TimerKey::Group(common.id(), GroupTimer::Window), common.window.until);
+    true
+}
 
-    /// They are told that the outcome is unknown.
-    pub fn fail_held_answers(&mut self, cx: &mut Cx) {
-        for slot in core::mem::take(&mut self.window.held) {
-            self.slots.write(slot).is_held = false;
-            self.fail_write(cx, slot);
-        }
+/// The window is over: whoever waited for that has his answer.
+pub(crate) fn window_ended(common: &mut GroupCommon, cx: &mut Cx) {
+    if common.window.is_open(cx.now.mono) {
+        return;
+    }
+    for slot in core::mem::take(&mut common.window.held) {
+        common.slots.write(slot).is_held = false;
+        common.finish(cx, slot);
+    }
+}
+
+/// They are told that the outcome is unknown.
+pub(crate) fn fail_held_answers(common: &mut GroupCommon, cx: &mut Cx) {
+    for slot in core::mem::take(&mut common.window.held) {
+        common.slots.write(slot).is_held = false;
+        common.fail_write(cx, slot);
     }
 }

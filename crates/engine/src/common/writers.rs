@@ -1,6 +1,7 @@
 //! Writers, and those who wait for flushes, are answered.
 
 use crate::common::GroupCommon;
+use crate::common::given_window::holds_answer;
 use crate::context::Cx;
 use crate::ids::{Seq, VolumeId};
 use crate::injected_fault::{Fault, injected};
@@ -29,7 +30,7 @@ impl GroupCommon {
         if op.stage() != WriteStage::Here || !(op.remote_done || op.failed.is_some()) {
             return;
         }
-        if self.holds_answer(cx, slot) {
+        if holds_answer(self, cx, slot) {
             return;
         }
         let op = self.slots.write(slot);

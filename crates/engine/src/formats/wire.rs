@@ -8,6 +8,7 @@ use core::fmt;
 use core::time::Duration;
 
 use crate::formats::codec::{FieldDecoder, FieldEncoder};
+pub use crate::formats::flush_points::FlushPoints;
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId, VolumeSet};
 use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, VOLUME_BYTES_MAX, WALL_MAX};
@@ -607,35 +608,6 @@ impl GroupHello {
             detached,
             unfilled,
         })
-    }
-}
-
-/// Payload of `TailAsk`: for each volume, what is known to be flushed on it of the unverified run.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct FlushPoints {
-    pub incarnation: Incarnation,
-    pub volumes: Vec<Seq>,
-}
-
-impl FlushPoints {
-    pub fn encode(&self) -> Vec<u8> {
-        let mut w = FieldEncoder::default();
-        w.u64(self.incarnation.0);
-        w.u16(self.volumes.len() as u16);
-        for seq in &self.volumes {
-            w.u64(seq.0);
-        }
-        w.0
-    }
-
-    pub fn decode(bytes: &[u8]) -> Option<FlushPoints> {
-        let mut r = FieldDecoder(bytes);
-        let (incarnation, count) = (Incarnation(r.number()?), usize::from(r.u16()?));
-        if count > crate::limits::VOLUMES_MAX {
-            return None;
-        }
-        let volumes = (0..count).map(|_| r.number().map(Seq)).collect::<Option<Vec<Seq>>>()?;
-        r.is_empty().then_some(FlushPoints { incarnation, volumes })
     }
 }
 

@@ -84,9 +84,7 @@ impl Group {
             }
             Command::TakeBack { over } => forks::take_back(self, cx, id, over),
             Command::Yield { to, by_policy } => forks::give_way(self, cx, id, to, by_policy),
-            Command::Promote { force, entropy } => {
-                self.promote(cx, Promotion { id, force, in_window: false, entropy });
-            }
+            Command::Promote { force, entropy } => self.promote(cx, Promotion::typed(id, force, entropy)),
             Command::PromoteInWindow { entropy } => peer_window::promote(self, cx, id, entropy),
             Command::Switchover { to, limit, closes_export, only_asks } => {
                 handover::command(self, cx, id, HandoverOrder { to, limit, closes_export, only_asks });

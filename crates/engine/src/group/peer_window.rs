@@ -5,6 +5,7 @@ use alloc::format;
 use core::time::Duration;
 
 use crate::common::GroupCommon;
+use crate::common::given_window::window_ended;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::formats::wire::{FrameHeader, FrameKind};
@@ -29,7 +30,7 @@ pub(super) fn asked(group: &mut Group, cx: &mut Cx, header: &FrameHeader) {
     }
     if group.common.window.is_heard(header.offset) {
         cx.coverage.hit(CoveragePoint::PeerWindowTakenBack);
-        group.common.window_ended(cx);
+        window_ended(&mut group.common, cx);
     }
     // A primary that starts anew has to know what it gave.
     let is_recorded = |window: &Duration| group.common.window.recorded() >= *window;
@@ -43,6 +44,23 @@ pub(super) fn asked(group: &mut Group, cx: &mut Cx, header: &FrameHeader) {
     cx.coverage.hit(CoveragePoint::PeerWindowGiven);
     let number = group.common.window.give(cx.now.mono, window);
     say(&group.common, cx, header.seq, number, window);
+}
+
+/// So long a window may be given, unless that was given up meanwhile.
+pub(super) fn recorded(common: &mut GroupCommon, window: Duration) {
+    if on_record(common) >= window {
+        common.window.is_recorded(window);
+    }
+}
+
+/// A run begins: the one before may have given the window that is on record.
+pub(super) fn remember(common: &mut GroupCommon, now: Mono) {
+    let window = on_record(common);
+    common.window.remember(now, window);
+}
+
+fn on_record(common: &GroupCommon) -> Duration {
+    Duration::from_millis(common.sb.window_ms.into())
 }
 
 /// Nothing waits for this peer that it could not count on: for so long nobody would be answered alone.

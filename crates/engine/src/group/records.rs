@@ -1,12 +1,11 @@
 //! What goes on once something is on record: a superblock update, bits, the activity log.
 
 use alloc::format;
-use core::time::Duration;
 
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::FrameKind;
-use crate::group::{Group, equal, forks};
+use crate::group::{Group, equal, forks, peer_window};
 use crate::peer::Peer;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
@@ -80,17 +79,8 @@ impl Group {
 
     pub fn after_super(&mut self, cx: &mut Cx, then: AfterSuper) {
         match then {
-            AfterSuper::Ready => {
-                let window = Duration::from_millis(self.common.sb.window_ms.into());
-                self.common.window.remember(cx.now.mono, window);
-                self.ready(cx);
-            }
-            AfterSuper::WindowRecorded { window } => {
-                // Unless it was given up meanwhile.
-                if Duration::from_millis(self.common.sb.window_ms.into()) >= window {
-                    self.common.window.is_recorded(window);
-                }
-            }
+            AfterSuper::Ready => self.ready(cx),
+            AfterSuper::WindowRecorded { window } => peer_window::recorded(&mut self.common, window),
             AfterSuper::SyncReady { number } => self.secondary.sync_ready(&mut self.common, cx, number),
             AfterSuper::Applied { upto, wall } => {
                 if self.secondary.replica.note_applied(&mut self.common, cx, upto, wall) {

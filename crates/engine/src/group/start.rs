@@ -10,7 +10,7 @@ use alloc::format;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::formats::wire::FrameKind;
-use crate::group::{Group, reset};
+use crate::group::{Group, peer_window, reset};
 use crate::records::start::CannotStart;
 use crate::shared::lifecycle::{Phase, StartStage};
 use crate::{Event, IoResult, limits};
@@ -32,6 +32,7 @@ impl Group {
             return;
         }
         self.common.lifecycle.enter(Phase::Running);
+        peer_window::remember(&mut self.common, cx.now.mono);
         self.secondary.may_count();
         self.common.bits().store_device_sizes(cx);
         if self.common.sb.rollback_point.id == 0 && !self.common.sb.drops_point() {

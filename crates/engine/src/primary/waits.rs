@@ -6,6 +6,7 @@ use alloc::string::String;
 use core::time::Duration;
 
 use crate::common::GroupCommon;
+use crate::common::given_window::fail_held_answers;
 use crate::context::{Cx, GroupTimer};
 use crate::injected_fault::{Fault, injected};
 use crate::peer::pause::PauseCause;
@@ -147,7 +148,7 @@ impl Primary {
     /// Everyone who waits is told that the outcome is unknown.
     pub fn fail_waiting(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.fail_cold(common, cx);
-        common.fail_held_answers(cx);
+        fail_held_answers(common, cx);
         while let Some(slot) = self.waiters.leave_peer() {
             common.fail_write(cx, slot);
         }

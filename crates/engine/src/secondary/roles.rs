@@ -30,18 +30,7 @@ impl Secondary {
         let hello = match peer.said() {
             Some(hello) if cx.peer.link.is_some() => hello,
             _ => {
-                let (code, why) = match self.window_left(common, cx.now.mono) {
-                    Some(left) if cx.peer.link.is_none() => {
-                        let loses = loses_nothing(left);
-                        (
-                            RefusalCode::PeerAway,
-                            format!(
-                                "the peer is not connected and may be primary; {loses}: '--in-window' promotes this node at sequence {at} as long as that holds"
-                            ),
-                        )
-                    }
-                    _ => peer_says_nothing(cx, peer, at),
-                };
+                let (code, why) = peer_says_nothing(cx, peer, at, self.window_left(common, cx.now.mono));
                 return refusal(code, why);
             }
         };
@@ -112,7 +101,14 @@ impl Secondary {
 }
 
 /// Why nothing is known of a peer that has not said where it stands.
-fn peer_says_nothing(cx: &Cx, peer: &Greeting, at: u64) -> (RefusalCode, String) {
+fn peer_says_nothing(cx: &Cx, peer: &Greeting, at: u64, window: Option<Duration>) -> (RefusalCode, String) {
+    if let Some(left) = window.filter(|_| cx.peer.link.is_none()) {
+        let why = format!(
+            "the peer is not connected and may be primary; {}: '--in-window' promotes this node at sequence {at} as long as that holds",
+            loses_nothing(left)
+        );
+        return (RefusalCode::PeerAway, why);
+    }
     if cx.peer.link.is_none() {
         let why = format!(
             "the peer is not connected and may be primary: what it acknowledged alone cannot be known; \

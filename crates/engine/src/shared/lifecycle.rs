@@ -15,6 +15,12 @@ pub(crate) struct Promotion {
     pub entropy: u64,
 }
 
+impl Promotion {
+    pub fn typed(id: CommandId, force: bool, entropy: u64) -> Promotion {
+        Promotion { id, force, in_window: false, entropy }
+    }
+}
+
 /// What a rollback is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterRollback {
