@@ -27,7 +27,8 @@ pub use config_plan::{CONFIG_PLAN_SCHEMA, ConfigPlan, ConfigStep};
 pub use counters::{COUNTERS_SCHEMA, DaemonCounters, LatencyClasses};
 pub use group::{
     DifferenceView, DroppedMark, GroupView, HandoverView, JournalStatus, MARKS_SCHEMA, MarkList, MarkStatus,
-    PeerStatusView, QueueView, RecoveryPoint, RpoView, ScrubView, SyncView, VerifiedView, VerifyView, VolumeView,
+    PeerStatusView, QueueView, RecoveryPoint, ReverseView, RpoView, ScrubView, SyncView, VerifiedView, VerifyView,
+    VolumeView,
 };
 pub use link::{
     BufferStatus, CompressionStatus, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkHistory, LinkHistoryRow, LinkHistoryTable,
@@ -38,7 +39,7 @@ pub use operations::{ANSWER_SCHEMA, AnswerList, AnswerView, OPERATION_SCHEMA, Op
 pub use preview::{CONNECT_SCHEMA, ConnectPreview};
 pub use refusals::RefusalView;
 pub use reply::{RecordedBatch, Reply};
-pub use request::{ApiRequest, SwitchoverOrder};
+pub use request::{ApiRequest, ReverseOrder, SwitchoverOrder};
 pub use stats::{
     GroupQueue, GroupStats, QUEUE_SCHEMA, QueueReport, RequestRates, STATS_SCHEMA, StatsReport, VolumeStats,
 };

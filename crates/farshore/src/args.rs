@@ -10,6 +10,7 @@ pub mod pair;
 pub mod planner;
 pub mod reach;
 pub mod stats;
+pub mod sync;
 pub mod verify;
 
 use std::path::PathBuf;
@@ -100,7 +101,7 @@ pub enum CliCommand {
     Logging(LoggingArgs),
     /// Bring the secondary up to date
     #[command(
-        after_help = "Examples:\n  farshore sync db --wait\n  farshore sync db --full\n  farshore sync --all --json\n  farshore sync db --volume data --wait   (after the bulk load)\n\nA full sync that is under way goes on: it does not begin anew."
+        after_help = "Examples:\n  farshore sync db --wait\n  farshore sync db --full\n  farshore sync --all --json\n  farshore sync db --volume data --wait   (after the bulk load)\n  farshore sync db --reverse              (on the primary: the copy's content counts, and clients stay)\n  farshore sync db --reverse --stop\n\nA full sync that is under way goes on: it does not begin anew."
     )]
     Sync(SyncArgs),
     /// Compare the copy with this primary's volumes, while writers go on
@@ -351,6 +352,8 @@ pub struct SyncArgs {
     /// Take this volume, which 'logging --volume' set aside, back into the group's order
     #[arg(long, value_name = "NAME", conflicts_with_all = ["full", "all"])]
     pub volume: Option<String>,
+    #[command(flatten)]
+    pub reverse: sync::ReverseArgs,
     /// Wait until the groups replicate; standard error shows how far they are
     #[arg(long)]
     pub wait: bool,

@@ -34,6 +34,7 @@ mod recorder;
 mod recording;
 pub(crate) mod renewal;
 mod reopening;
+mod reverses;
 mod role_changes;
 mod role_hooks;
 mod scrub;
@@ -73,8 +74,8 @@ use terms::KnownTerms;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
 
-use crate::api::ApiRequest;
 use crate::api::server;
+use crate::api::{ApiRequest, SwitchoverOrder};
 use crate::log;
 use crate::metrics;
 use crate::outcome::Exit;
@@ -191,7 +192,13 @@ fn ask_by(peers: Rc<PeerDesk>) -> PeerAsk {
         let peers = peers.clone();
         Box::pin(async move {
             match request {
-                ApiRequest::TakeOver { .. } => peers.order(&peer, &request).await.map_err(|why| why.to_string()),
+                ApiRequest::TakeOver { .. }
+                | ApiRequest::Lend { .. }
+                | ApiRequest::Keep { .. }
+                | ApiRequest::Sync { .. }
+                | ApiRequest::Switchover(SwitchoverOrder { only_asks: false, .. }) => {
+                    peers.order(&peer, &request).await.map_err(|why| why.to_string())
+                }
                 request => peers.ask(&peer, request).await,
             }
         })

@@ -20,7 +20,7 @@ use units::exact::{show_seconds, show_size};
 
 use crate::api::{
     ClientsStatus, Flow, GroupState, GroupView, HandoverView, LinkState, MarkStatus, NodeView, PeerStatusView,
-    Protection, Role, SharedView, SyncView,
+    Protection, ReverseView, Role, SharedView, SyncView,
 };
 
 /// Whether an operator should look: failed, paused, writers held up, or a broken volume.
@@ -157,6 +157,9 @@ fn page(node: &str, group: &GroupView, paint: &Paint) -> String {
     if let Some(handover) = &group.handover {
         line("Handover", &handover_words(handover));
     }
+    if let Some(reverse) = &group.reverse {
+        line("Reverse", &reverse_words(reverse));
+    }
     if let Some(reason) = &group.reason {
         line("Why", reason);
     }
@@ -181,25 +184,7 @@ fn page(node: &str, group: &GroupView, paint: &Paint) -> String {
     if group.role == Role::Secondary {
         line("Promotable", &promotable_words(group));
     }
-    if let Some(left) = group.peer_window_s {
-        line(
-            "Window",
-            &format!("nothing that the primary acknowledged is missing here, for {} more at least", show_seconds(left)),
-        );
-    }
-    if let Some(left) = group.held_writers_s {
-        let writers = match group.held_writers {
-            1 => "1 writer waits".to_owned(),
-            many => format!("{many} writers wait"),
-        };
-        line(
-            "Held",
-            &format!(
-                "{writers} up to {} for the end of the peer window that the other node counts on",
-                show_seconds(left)
-            ),
-        );
-    }
+    window_lines(group, &mut line);
     for mark in &group.marks {
         line("Kept", &mark_line(mark));
     }
@@ -239,7 +224,24 @@ fn direction(node: &str, group: &GroupView) -> String {
 
 /// What this node is for a group, or that it stops to be that.
 fn role_word(group: &GroupView) -> String {
-    if group.demoting { format!("{} (ending)", group.role) } else { group.role.to_string() }
+    let ending = if group.demoting { " (ending)" } else { "" };
+    let served = match &group.reverse {
+        Some(reverse) if group.role == Role::Primary => format!(" (for clients of {})", reverse.home),
+        Some(reverse) => format!(" (clients served from {})", reverse.server),
+        None => String::new(),
+    };
+    format!("{}{ending}{served}", group.role)
+}
+
+/// Of a reverse sync that is under way.
+fn reverse_words(reverse: &ReverseView) -> String {
+    let ReverseView { home, server, connected, waiting, why } = reverse;
+    let mut text = format!("clients of {home} are served from {server}, and {home} takes over again by itself");
+    if !connected {
+        text += &format!("; {waiting} requests wait until {server} answers");
+    }
+    why.iter().for_each(|why| text += &format!(" ({why})"));
+    text
 }
 
 /// Of a switchover that is under way.
@@ -342,6 +344,29 @@ fn copy_behind(peer: &PeerStatusView) -> String {
             )
         }
         _ => format!("unknown: {} was not heard as primary since this daemon started", peer.node),
+    }
+}
+
+/// What the peer window means for a promotion here, or for the writers of this primary.
+fn window_lines(group: &GroupView, line: &mut impl FnMut(&str, &str)) {
+    if let Some(left) = group.peer_window_s {
+        line(
+            "Window",
+            &format!("nothing that the primary acknowledged is missing here, for {} more at least", show_seconds(left)),
+        );
+    }
+    if let Some(left) = group.held_writers_s {
+        let writers = match group.held_writers {
+            1 => "1 writer waits".to_owned(),
+            many => format!("{many} writers wait"),
+        };
+        line(
+            "Held",
+            &format!(
+                "{writers} up to {} for the end of the peer window that the other node counts on",
+                show_seconds(left)
+            ),
+        );
     }
 }
 

@@ -59,6 +59,7 @@ mod record_cost;
 mod recovery;
 mod reset;
 mod resolve;
+mod reverse_sync;
 mod role;
 mod role_hooks;
 mod roles_over_wan;

@@ -196,8 +196,17 @@ fn hang_up_on_orders(listen: SocketAddr, definitions: String) -> mpsc::Receiver<
             let (door, mut visits) = control::door(["far".to_owned()]);
             let peers = vec![LinkPeer { id: NodeId(0), name: "far".into(), address: listen }];
             let (socket, flow, bounds) = (SocketOptions::default(), FrameOptions::default(), LinkBounds::default());
-            let config =
-                LinkConfig { ours, peers, listen: vec![listen], tls: None, socket, flow, bounds, control: Some(door) };
+            let config = LinkConfig {
+                ours,
+                peers,
+                listen: vec![listen],
+                tls: None,
+                socket,
+                flow,
+                bounds,
+                control: Some(door),
+                volumes: None,
+            };
             let _links = Links::start(config, Pool::new(1 << 20), Rc::new(Idle)).expect("nobody else listens there");
             while let Some(visit) = visits.next().await {
                 let serving = visit.open().expect("the runtime watches it");

@@ -90,6 +90,7 @@ pub fn group(state: GroupState) -> GroupView {
         starting: false,
         promoting: false,
         handover: None,
+        reverse: None,
         demoting: false,
         handed_over: Some(false),
         generation: "2-5392cef6".to_owned(),

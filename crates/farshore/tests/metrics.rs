@@ -169,6 +169,7 @@ fn made_up(groups: usize) -> PageFacts {
             "promotable": {"sequence": 81204, "time": "2026-11-21T03:12:41.123Z"}, "peer_window_s": 24.5,
             "marks": [{"name": "before-sync-1", "sequence": 1, "time": "2026-11-21T03:12:41.123Z", "used_bytes": 1, "reserved_bytes": 2,
                 "limit_bytes": 9}],
+            "reverse": {"home": "far", "server": "near", "connected": true, "waiting": 0},
             "sync": {"full": false, "done_bytes": 1, "total_bytes": 2, "rate_bytes_per_s": 1.0, "missing_bytes_per_s": 4},
             "verify": {"repair": true, "sample_percent": 100, "waits": false, "since_s": 1.0, "done_bytes": 1, "total_bytes": 2,
                 "compared_bytes": 1, "differing_bytes": 1, "repaired_bytes": 1, "unread_bytes": 0},

@@ -52,6 +52,7 @@ fn group(name: &str) -> GroupView {
         starting: false,
         promoting: false,
         handover: None,
+        reverse: None,
         demoting: false,
         handed_over: Some(false),
         generation: "2-5392cef6".to_owned(),
@@ -456,7 +457,7 @@ fn json_keys_are_the_contract() {
         concat!(
             r#"{"schema":"farshore-status/1","cluster":"demo","node":"alpha","version":"0.1.0","uptime_s":7600.0,"warnings":[],"#,
             r#""tls":null,"shared":{"memory_bytes":5,"memory_limit_bytes":6,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"clients":null,"lost_log_lines":0,"links":[],"groups":["#,
-            r#"{"name":"db","role":"primary","from":"alpha","to":"beta","flow":"flowing","starting":false,"promoting":false,"demoting":false,"handed_over":false,"handover":null,"generation":"2-5392cef6","last_sequence":81210,"term":"0","mode":"async","state":"replicating","protection":"queued","reason":null,"#,
+            r#"{"name":"db","role":"primary","from":"alpha","to":"beta","flow":"flowing","starting":false,"promoting":false,"demoting":false,"handed_over":false,"handover":null,"reverse":null,"generation":"2-5392cef6","last_sequence":81210,"term":"0","mode":"async","state":"replicating","protection":"queued","reason":null,"#,
             r#""volumes":[{"name":"data","size_bytes":10737418240,"device_bytes":10737418240,"device":"/dev/sdb","dirty_bytes":0,"set_aside":false,"detached":false,"unfilled":false,"term":"0","direct":true,"clients":1,"error":null}],"#,
             r#""queue":{"bytes":1572864,"items":46,"bytes_hwm":12582912,"items_hwm":390,"reset_bytes_hwm":12582912,"reset_items_hwm":390,"entering_bytes_per_s":0,"leaving_bytes_per_s":0,"full_in_s":null,"limit_bytes":67108864,"limit_items":4194304,"blocked_ms":0,"waiting_writers":0,"held_up_ms":null},"#,
             r#""memory_bytes":0,"journal":null,"peers":[{"node":"beta","link":"connected","link_since_s":7500.0,"link_reason":null,"lag_bytes":1572864,"lag_seconds":0.42,"heard_s":null,"heard_lag_bytes":null,"heard_lag_seconds":null,"settings":null,"#,

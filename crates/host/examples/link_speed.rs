@@ -77,6 +77,7 @@ fn node(name: &str, peer: &str, peer_address: SocketAddr, tls: Option<Credential
     let listen = vec!["127.0.0.1:0".parse().expect("an address")];
     let config = LinkConfig {
         control: None,
+        volumes: None,
         ours,
         peers,
         listen,

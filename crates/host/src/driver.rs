@@ -16,8 +16,10 @@ mod clock;
 mod control;
 mod disk_requests;
 mod event_log;
+mod forward;
 mod groups;
 mod held_clients;
+mod lending;
 mod notices;
 mod peers;
 mod plane;
@@ -32,14 +34,16 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::{LocalSet, spawn_local};
 
-pub use control::{ClientsOfRemoved, DriverControl, Gone};
+pub use control::{ClientsOfRemoved, ClientsOrder, DriverControl, Gone};
+pub use forward::ForwardStatus;
 pub use notices::{DriverNews, DriverNotice, NoticeReceiver, NoticeSender, notices};
 pub use request_recorder::{RecordedKind, RecordedRequest, RecordedRequests};
 pub use setup::{
     AddedGroup, CompareDefinitions, DefinitionsDifference, DriverSetup, GroupOpener, GroupSetup, LetGo, LinkSetup,
-    Listen, NodeProof, OpenedGroup, RefusedGroup, Stores, VolumeSetup, group_tag,
+    Listen, NodeProof, OpenedGroup, RefusedGroup, ServedElsewhere, Stores, VolumeSetup, group_tag,
 };
 pub use snapshot::{
     DriverSnapshot, GroupFigures, GroupSnapshot, LinkSnapshot, PeerConnection, QueuePace, StoredBytes, SyncPace,
@@ -50,11 +54,12 @@ pub use crate::random::entropy;
 
 use crate::buffers::Pool;
 use crate::disk::FileEngine;
-use crate::link::{ClusterSecret, LinkBounds, LinkConfig, Links, Ourselves, Versions};
+use crate::link::volume_line::VolumeLine;
+use crate::link::{ClusterSecret, LinkBounds, LinkConfig, Links, Ourselves, PeerDialer, Versions};
 use crate::nbd;
 use crate::tls::CredentialStore;
 use peers::Peers;
-use plane::Plane;
+use plane::{PeerExports, PeerWays, Plane};
 
 /// Commands that may wait for the data thread: operators and scripts, not a crowd; more wait for room.
 const COMMANDS_MAX: usize = 64;
@@ -127,8 +132,10 @@ async fn run(
         spawn_local(plane.clone().watch_clock()),
         spawn_local(plane.clone().watch_links()),
         spawn_local(plane.clone().watch_reopened()),
+        spawn_local(admit_peers(plane.clone(), open.server.clone(), open.volume_lines)),
     ];
     let entropy = entropy();
+    plane.begin_served_elsewhere(&open.served);
     plane.start(entropy);
     let _ = ready.send(Ok(()));
     let end = {
@@ -175,10 +182,20 @@ async fn stop(plane: &Plane) -> DriverEnd {
     }
 }
 
+/// Peers that come for a volume, for ever.
+async fn admit_peers(plane: Rc<Plane>, server: Rc<nbd::NbdServer>, mut lines: UnboundedReceiver<VolumeLine>) {
+    while let Some(VolumeLine { peer, name, address, attempt, line }) = lines.recv().await {
+        let exports = PeerExports { plane: plane.clone(), peer, attempt };
+        server.admit_peer((&name, address), line, Rc::new(exports));
+    }
+}
+
 struct OpenDriver {
     plane: Rc<Plane>,
-    server: nbd::NbdServer,
+    server: Rc<nbd::NbdServer>,
     links: Links,
+    volume_lines: UnboundedReceiver<VolumeLine>,
+    served: ServedElsewhere,
 }
 
 fn open(setup: DriverSetup) -> Result<OpenDriver, String> {
@@ -194,20 +211,25 @@ fn open(setup: DriverSetup) -> Result<OpenDriver, String> {
     };
     let known = peers.iter().map(|peer| (peer.id, peer.name.clone())).collect();
     let known = Peers::new(known, definitions.clone(), compare);
+    let addresses = peers.iter().map(|peer| (peer.id, (peer.name.clone(), peer.address))).collect();
+    let ours = Ourselves { cluster, node, peers: names, secret, definitions, versions: Versions::OURS };
+    let ways = PeerWays { dialer: Rc::new(PeerDialer::new(ours.clone(), tls.clone())), addresses };
     let plane = Rc::new(Plane::new(
         setup.node,
         (setup.groups, setup.opener),
         disks,
         Pool::new(setup.front_bytes),
-        (known, setup.notices),
+        (known, setup.notices, ways),
     ));
-    let server = nbd::NbdServer::new(plane.clone(), nbd::Limits::default());
+    let server = Rc::new(nbd::NbdServer::new(plane.clone(), nbd::Limits::default()));
+    tls.iter().for_each(|store| server.verify_peers(store.clone()));
     setup.nbd.iter().try_for_each(|listen| listen_nbd(&server, listen, &tls).map_err(|error| error.to_string()))?;
-    let ours = Ourselves { cluster, node, peers: names, secret, definitions, versions: Versions::OURS };
-    let config = LinkConfig { ours, peers, listen, tls, socket, flow, bounds: LinkBounds::default(), control };
+    let (volumes, volume_lines) = unbounded_channel();
+    let volumes = Some(volumes);
+    let config = LinkConfig { ours, peers, listen, tls, socket, flow, bounds: LinkBounds::default(), control, volumes };
     let links =
         Links::start(config, Pool::new(setup.arriving_bytes), plane.clone()).map_err(|error| error.to_string())?;
-    Ok(OpenDriver { plane, server, links })
+    Ok(OpenDriver { plane, server, links, volume_lines, served: setup.served })
 }
 
 fn listen_nbd(server: &nbd::NbdServer, listen: &Listen, tls: &Option<CredentialStore>) -> Result<(), nbd::ListenError> {

@@ -103,6 +103,8 @@ pub trait Replies {
     fn push(&self);
     /// The export is no longer served (demote, stop): close the connection after what is queued.
     fn gone(&self);
+    /// A newer connection of the same client takes its place: it asks nothing more from this moment on, and ends without another answer.
+    fn fenced(&self);
 }
 
 /// The exports open now.

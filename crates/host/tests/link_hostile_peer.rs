@@ -145,6 +145,7 @@ fn against<F: Future<Output = ()>>(bad_frames: impl FnOnce(TcpStream, SessionId)
         let victim = Rc::new(Victim::new());
         let config = LinkConfig {
             control: None,
+            volumes: None,
             ours: ours("west", "east"),
             peers: vec![LinkPeer {
                 id: NodeId(0),

@@ -133,6 +133,7 @@ impl TlsNode {
         };
         let config = LinkConfig {
             control: None,
+            volumes: None,
             ours,
             peers: vec![LinkPeer { id: NodeId(0), name: peer.into(), address: peer_address }],
             listen: vec!["127.0.0.1:0".parse().unwrap()],

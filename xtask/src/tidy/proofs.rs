@@ -16,8 +16,6 @@ pub const CLAIMS_PAGE: &str = "docs/book/reliability.md";
 pub const PROOFS_PAGE: &str = "docs/book/proofs.md";
 /// How a line begins that is a tag.
 const TAG: &str = "// proves:";
-/// What no test proves, and why.
-const WITHOUT_TEST: &[(&str, &str)] = &[("rule 13", "reverse sync is not there yet")];
 
 /// A promise or rule as docs/book/reliability.md words it.
 struct ProvenClaim {
@@ -87,12 +85,10 @@ impl Proofs {
     pub fn check(mut self, page: Option<&str>) -> Vec<TidyProblem> {
         let mut problems = std::mem::take(&mut self.problems);
         for claim in &self.claims {
-            let is_proven = self.tests_of(claim).next().is_some();
-            let sentence = match (is_proven, reason_without_test(claim)) {
-                (false, None) => format!("no test proves {0}: put `{TAG} {0}` above one that does", claim.name),
-                (true, Some(_)) => format!("{} has a test: take it out of WITHOUT_TEST in proofs.rs", claim.name),
-                _ => continue,
-            };
+            if self.tests_of(claim).next().is_some() {
+                continue;
+            }
+            let sentence = format!("no test proves {0}: put `{TAG} {0}` above one that does", claim.name);
             problems.push(TidyProblem { path: CLAIMS_PAGE.to_owned(), line: claim.line, sentence });
         }
         if page != Some(self.page().as_str()) {
@@ -133,17 +129,13 @@ impl Proofs {
         let row = |test: &Test| format!("`{}` | {} | {}", test.name, link(&test.path), test.description);
         let mut rows: Vec<String> = self.tests_of(claim).map(row).collect();
         if rows.is_empty() {
-            rows.push(format!("none | | {}", reason_without_test(claim).unwrap_or_default()));
+            rows.push("none | |".to_owned());
         }
         for (number, row) in rows.iter().enumerate() {
             page.push_str(format!("{} {row}", begin(number)).trim_end());
             page.push_str(" |\n");
         }
     }
-}
-
-fn reason_without_test(claim: &ProvenClaim) -> Option<&'static str> {
-    WITHOUT_TEST.iter().find(|(name, _)| *name == claim.name).map(|(_, reason)| *reason)
 }
 
 /// The rows of the tables of promises and rules: `| P3 | words |`, `| 9 | words |`.
@@ -248,24 +240,25 @@ mod tests {
                        | `three` | `b.rs` | |\n\
                        | `four` | `b.rs` | Four things. |\n\n## Rules\n";
         assert!(page.contains(section), "{page}");
-        assert!(page.ends_with("| 13: Reverse. | none | | reverse sync is not there yet |\n"), "{page}");
+        assert!(page.ends_with("| 13: Reverse. | none | | |\n"), "{page}");
     }
 
     #[test]
-    fn claims_without_a_test_and_exceptions_with_one_are_found() {
+    fn claims_without_a_test_are_found() {
+        let without =
+            "docs/book/reliability.md:5: no test proves rule 13: put `// proves: rule 13` above one that does";
         assert_eq!(
             sentences(&[]),
-            ["docs/book/reliability.md:3: no test proves P1: put `// proves: P1` above one that does"]
+            ["docs/book/reliability.md:3: no test proves P1: put `// proves: P1` above one that does", without]
         );
-        assert_eq!(
-            sentences(&[("a.rs", "// proves: P1, rule 13\n\n#[test]\nfn f() {}\n")]),
-            ["docs/book/reliability.md:5: rule 13 has a test: take it out of WITHOUT_TEST in proofs.rs"]
-        );
+        assert_eq!(sentences(&[("a.rs", "// proves: P1\n\n#[test]\nfn f() {}\n")]), [without]);
+        assert_eq!(sentences(&[("a.rs", "// proves: P1, rule 13\n\n#[test]\nfn f() {}\n")]), [""; 0]);
     }
 
     #[test]
     fn tags_that_say_nothing_are_found() {
-        let unknown = "fn f() {}\n// proves: P1, P11, 13\n#[test]\nfn g() {}\n// proves:\n#[test]\nfn h() {}\n";
+        let unknown =
+            "fn f() {}\n// proves: P1, rule 13, P11, 13\n#[test]\nfn g() {}\n// proves:\n#[test]\nfn h() {}\n";
         assert_eq!(
             sentences(&[("a.rs", unknown)]),
             [

@@ -44,6 +44,9 @@ pub struct GroupView {
     /// a switchover in which this node hands over; `null`: none is under way
     #[serde(default)]
     pub handover: Option<HandoverView>,
+    /// a reverse sync is under way; `null`: none
+    #[serde(default)]
+    pub reverse: Option<ReverseView>,
     /// of the group's history here: number and tag; empty from an older daemon
     #[serde(default)]
     pub generation: String,
@@ -183,6 +186,23 @@ pub struct HandoverView {
     pub held_requests: u64,
     /// seconds until it is given up, or the peer is not waited for any more
     pub ends_in_s: f64,
+}
+
+/// A reverse sync: the clients of one node are served by the other, whose content is sent to the first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ReverseView {
+    /// the node whose clients they are, and that takes over again
+    pub home: String,
+    /// the node that serves them
+    pub server: String,
+    /// at home: the server answers for all volumes; on the server: true
+    pub connected: bool,
+    /// requests of clients that wait for the server
+    pub waiting: u64,
+    /// why there is no connection, or why `home` does not take over yet; `null`: nothing is in the way
+    #[serde(default)]
+    pub why: Option<String>,
 }
 
 /// Thresholds of a group's lag.

@@ -66,6 +66,8 @@ desk_refusals! {
         done; `--skip-hooks` leaves it out";
     StateDiskSilent = "state-disk-silent", Later, "the state disk has not answered for 10 s, so nothing was done";
     TermNotRecorded = "term-not-recorded", Never, "the state disk takes no change, so the node was not promoted";
+    ReverseUnderWay = "reverse-under-way", Later, "a reverse sync of the group is under way: it ends by itself, or by `sync --reverse --stop`";
+    ReverseGivesUp = "reverse-gives-up", Never, "the peer lacks what was written here, which a reverse sync gives up; `--yes` says that it may";
     NotDoneYet = "not-done-yet", Later, "the answer takes too long; the operation goes on in the daemon, and can be waited for";
     TooManyRequests = "too-many-requests", Later, "so many requests are under way in the daemon that it takes no more";
     DaemonStopping = "daemon-stopping", Later, "the daemon is being stopped or has just started: its data thread does not answer";

@@ -228,6 +228,8 @@ impl Reply {
                 | ApiRequest::AttachVolume { .. }
                 | ApiRequest::Switchover(_)
                 | ApiRequest::TakeOver { .. }
+                | ApiRequest::Reverse(_)
+                | ApiRequest::Lend { .. }
                 | ApiRequest::Verify { .. }
                 | ApiRequest::VerifyStop { .. }
                 | ApiRequest::ResetPeaks { .. }

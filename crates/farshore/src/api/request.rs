@@ -118,6 +118,17 @@ pub enum ApiRequest {
         group: String,
         #[serde(default, skip_serializing_if = "is_false")]
         skip_hooks: bool,
+        /// It is to serve the clients of the node that asks, and nobody else: a reverse sync.
+        #[serde(default, skip_serializing_if = "is_false")]
+        serves_asker: bool,
+    },
+    /// The peer serves the clients of this node, and sends its content, until this node takes over again.
+    Reverse(ReverseOrder),
+    /// Between daemons: the node that is asked is promoted by force for the clients of the one that asks, or `ends` to serve them.
+    Lend {
+        group: String,
+        #[serde(default, skip_serializing_if = "is_false")]
+        ends: bool,
     },
     /// Resolve a fork: the content of this node is kept, and the other one yields. What that held where the two differ is saved first.
     Resolve {
@@ -236,6 +247,29 @@ pub struct SwitchoverOrder {
     pub only_asks: bool,
 }
 
+/// A reverse sync as it is ordered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReverseOrder {
+    pub group: String,
+    /// All is sent, not only what differs.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub full: bool,
+    /// The one that is under way ends where it stands.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stop: bool,
+    /// What the peer lacks is given up.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub yes: bool,
+    /// Nothing of it is saved.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub discard: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub close_clients: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub skip_hooks: bool,
+}
+
 impl ApiRequest {
     /// It only looks: nothing changes, and it is answered soon.
     pub fn is_look(&self) -> bool {
@@ -266,6 +300,8 @@ impl ApiRequest {
             | ApiRequest::DetachVolume { .. }
             | ApiRequest::AttachVolume { .. }
             | ApiRequest::TakeOver { .. }
+            | ApiRequest::Reverse(_)
+            | ApiRequest::Lend { .. }
             | ApiRequest::Verify { .. }
             | ApiRequest::VerifyStop { .. }
             | ApiRequest::ResetPeaks { .. }
@@ -306,7 +342,10 @@ mod tests {
                 }),
                 r#"{"request":"switchover","group":"db","to":"beta","close_clients":true,"timeout_ms":5000}"#,
             ),
-            (ApiRequest::TakeOver { group: group(), skip_hooks: false }, r#"{"request":"take-over","group":"db"}"#),
+            (
+                ApiRequest::TakeOver { group: group(), skip_hooks: false, serves_asker: false },
+                r#"{"request":"take-over","group":"db"}"#,
+            ),
         ] {
             assert_eq!(line(&request), text);
             assert_eq!(serde_json::from_str::<ApiRequest>(text).expect("it is one"), request);
@@ -357,6 +396,10 @@ mod tests {
         }
     }
 
+    fn promotion(group: String) -> ApiRequest {
+        ApiRequest::Promote { group, force: false, in_window: false, skip_hooks: false, is_announced: false }
+    }
+
     #[test]
     fn requests_have_their_documented_form() {
         let group = || "db".to_owned();
@@ -389,16 +432,7 @@ mod tests {
                 ApiRequest::Set { group: group(), settings: BTreeMap::from([("mode".into(), "sync".into())]) },
                 r#"{"request":"set","group":"db","settings":{"mode":"sync"}}"#,
             ),
-            (
-                ApiRequest::Promote {
-                    group: group(),
-                    force: false,
-                    in_window: false,
-                    skip_hooks: false,
-                    is_announced: false,
-                },
-                r#"{"request":"promote","group":"db","force":false}"#,
-            ),
+            (promotion(group()), r#"{"request":"promote","group":"db","force":false}"#),
             (ApiRequest::Reset { group: group() }, r#"{"request":"reset","group":"db"}"#),
             (
                 ApiRequest::Demote { group: group(), close_clients: false, skip_hooks: false },

@@ -13,7 +13,8 @@ const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How the daemon's half of a group is.
 pub(super) struct SeenGroup {
-    pub is_primary: bool,
+    /// It is the primary, or has the primary serve its clients: that has what they have seen.
+    pub serves: bool,
     /// Of the volume: begins with each promotion of the node, where a flush failed, and where the volume came. Empty: there is none of that
     /// name.
     pub term: String,
@@ -27,7 +28,9 @@ pub(super) fn look(control: &Path, group: &str, volume: &str) -> Option<SeenGrou
     let group =
         status.groups.into_iter().next().filter(|group| !group.starting && group.state != GroupState::Failed)?;
     let found = group.volumes.into_iter().find(|one| one.name == volume);
-    Some(SeenGroup { is_primary: group.role == Role::Primary, term: found.map(|one| one.term).unwrap_or_default() })
+    let is_home = group.reverse.as_ref().is_some_and(|reverse| reverse.home == status.node);
+    let serves = group.role == Role::Primary || is_home;
+    Some(SeenGroup { serves, term: found.map(|one| one.term).unwrap_or_default() })
 }
 
 /// A node that became secondary may hold another content when it is primary again, and so may a volume that left and came again. It is then
@@ -38,7 +41,7 @@ pub fn same_term(control: PathBuf, (group, volume): (String, String), term: Stri
         Box::pin(async move {
             let (asked, of) = (group.clone(), volume.clone());
             match beside(move || look(&control, &asked, &of)).await {
-                Ok(Some(seen)) if !seen.is_primary => ContentVerdict::Another(format!(
+                Ok(Some(seen)) if !seen.serves => ContentVerdict::Another(format!(
                     "this node became the secondary of {group}; attach it where the primary is"
                 )),
                 Ok(Some(seen)) if seen.term.is_empty() => {

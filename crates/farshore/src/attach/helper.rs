@@ -420,7 +420,7 @@ async fn reach_primary(plan: &AttachPlan) -> anyhow::Result<(NbdClient, SeenGrou
     let client = client.map_err(silent)??;
     let (control, group, volume) = (plan.control.clone(), plan.group.clone(), plan.volume.clone());
     let seen = timeout(DAEMON_PATIENCE, beside(move || look(&control, &group, &volume))).await.unwrap_or(Ok(None));
-    let seen = seen.context("the daemon cannot be asked how the group is")?.filter(|seen| seen.is_primary);
+    let seen = seen.context("the daemon cannot be asked how the group is")?.filter(|seen| seen.serves);
     let seen = seen.with_context(|| format!("the daemon does not say that it is primary of {}", plan.group))?;
     if seen.term.is_empty() {
         bail!("the daemon that runs is older than this command: restart it first ('systemctl restart farshore')");

@@ -1,5 +1,7 @@
 //! `sync`: start it, and with `--wait` stay until the groups replicate.
 
+mod reverse;
+
 use std::time::{Duration, Instant};
 
 use engine::RefusalCode;
@@ -20,6 +22,9 @@ use crate::show::table::in_one_line;
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn run(args: &SyncArgs) -> CommandOutcome {
+    if args.reverse.reverse {
+        return reverse::run(args);
+    }
     let mut answers = Answers::new("sync", args.json);
     let mut begun = Vec::new();
     for group in answers.targets(&args.reach, &args.groups.groups, args.groups.all)? {

@@ -3,10 +3,13 @@
 mod apply;
 mod dead_disk;
 mod forks;
+mod lending;
 mod policy;
+mod reverse;
 mod roles;
 mod scrubs;
 mod switchover;
+mod values;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,12 +21,10 @@ use std::time::{Duration, Instant};
 use engine::identity::Role;
 use engine::state::{Mode, State};
 use engine::status::GroupStatus;
-use engine::{Command, CommandResult, Event, GroupId, Position, RefusalCode, VerifyOrder, VolumeId};
-use host::driver::{
-    DriverControl, DriverNews, DriverSnapshot, Gone, GroupSnapshot, NoticeReceiver, RecordedRequests, entropy,
-};
+use engine::{Command, CommandResult, Event, GroupId, Position, RefusalCode, VolumeId};
+use host::driver::{DriverControl, DriverNews, DriverSnapshot, Gone, GroupSnapshot, NoticeReceiver, RecordedRequests};
 use settings::limits::{METRICS_LOOK_TIMEOUT, PEER_ANSWER_TIMEOUT};
-use settings::{Config, ConfiguredGroup, GroupKey, GroupOverrides, Keyed, LinkOverrides, NodeName, keys};
+use settings::{Config, ConfiguredGroup, GroupKey, GroupOverrides, Keyed, LinkOverrides, NodeName};
 use tokio::sync::{Mutex, MutexGuard, Notify};
 use tokio::time::{sleep, timeout};
 
@@ -38,6 +39,7 @@ use super::reconnect::{ReconnectReason, reconnect};
 use super::recorder::MinuteRecorder;
 use super::renewal::{self, Renewal};
 use super::reopening::{GroupReopener, RefusedGroups};
+use super::reverses::Reverses;
 use super::role_changes::{RoleChange, RoleChanges};
 use super::scrub::Scrubs;
 use super::terms::{KnownTerms, Terms};
@@ -55,6 +57,7 @@ use dead_disk::{DiskDesk, LateGroups, LeavingVolumes, volume_of};
 use policy::{PolicyTries, SeenGroups};
 use roles::{PromotionOrder, RunHooks};
 use switchover::AnnouncedSwitchover;
+use values::{keys_of, not_carried, typed_verify, values_text};
 
 /// How long a command waits for what its event is to tell: who gave it, and what changed. That takes a millisecond.
 const EVENT_PATIENCE: Duration = Duration::from_millis(500);
@@ -85,6 +88,7 @@ pub(super) struct Desk {
     announced: RefCell<BTreeMap<GroupId, AnnouncedSwitchover>>,
     demotions: Demotions,
     scrubs: Scrubs,
+    reverses: Reverses,
     policy_tries: PolicyTries,
     operations: Rc<Operations>,
     /// Something was heard by which a sync may have ended.
@@ -139,7 +143,7 @@ impl Desk {
         let groups = || now.groups_of(&node).map(|group| group.name.as_str());
         let (watch, terms) = (StateWatch::new(state), Terms::new(state, terms));
         let (role_changes, demotions) = (RoleChanges::default(), Demotions::read(state, groups()));
-        let scrubs = Scrubs::new(state);
+        let (scrubs, reverses) = (Scrubs::new(state), Reverses::read(state, groups()));
         let changing = Mutex::new(());
         let looks = Mutex::new(GroupLooks::new(events.values(), events.missed()));
         Desk {
@@ -155,6 +159,7 @@ impl Desk {
             announced: RefCell::default(),
             demotions,
             scrubs,
+            reverses,
             policy_tries: PolicyTries::default(),
             overrides,
             link_overrides,
@@ -180,8 +185,9 @@ impl Desk {
     /// that hangs under the one does not keep the others up: who was revoked goes.
     pub async fn look_for_ever(self: Rc<Self>) {
         let primaries = self.demotions.look_for_ever(&self.config, &self.control);
-        let scrubs = self.scrub_for_ever();
-        tokio::join!(self.watch_for_ever(), self.record_terms_for_ever(), primaries, self.renew_for_ever(), scrubs);
+        let (scrubs, reverses) = (self.scrub_for_ever(), reverse::go_on_for_ever(&self));
+        let terms = self.record_terms_for_ever();
+        tokio::join!(self.watch_for_ever(), terms, primaries, self.renew_for_ever(), scrubs, reverses);
     }
 
     async fn record_terms_for_ever(&self) {
@@ -325,7 +331,7 @@ impl Desk {
                 last: now.identity.position.seq,
                 applied: now.peer.recovery_point.map(|(seq, _)| seq),
                 why: &view::with_names(named, &now.reason),
-                left_out: left_out(named, now),
+                left_out: view::left_out(named, now),
             });
         }
     }
@@ -359,8 +365,7 @@ impl Desk {
             // Peers are asked at another desk.
             ApiRequest::Status { group } | ApiRequest::StatusOfBoth { group } => self.status(group.as_deref()).await,
             ApiRequest::On { node, .. } => {
-                let message = format!("node {} carries no request of another node on to node {node}", self.node);
-                Ok(Reply::coded(ErrorCode::BadRequest, DeskRefusal::NotCarried, message))
+                Ok(not_carried(&self.node, &format!("carries no request of another node on to node {node}")))
             }
             ApiRequest::Operation { id } => Ok(self.operation(&id).await),
             ApiRequest::ConnectPreview { group } => self.preview(&group).await,
@@ -380,10 +385,7 @@ impl Desk {
             ApiRequest::Demote { group, close_clients, skip_hooks } => {
                 self.demote(&group, close_clients, skip_hooks, Command::Demote).await
             }
-            ApiRequest::Resolve { .. } => {
-                let message = format!("node {} resolves no fork for another node: type it there", self.node);
-                Ok(Reply::coded(ErrorCode::BadRequest, DeskRefusal::NotCarried, message))
-            }
+            ApiRequest::Resolve { .. } => Ok(not_carried(&self.node, "resolves no fork for others: type it there")),
             ApiRequest::TakeBack { group, over } => self.command(&group, Command::TakeBack { over }).await,
             half @ (ApiRequest::Keep { .. } | ApiRequest::Yield { .. }) => forks::half(self, half).await,
             ApiRequest::Promote { group, force, in_window, skip_hooks, is_announced } => {
@@ -391,7 +393,11 @@ impl Desk {
                 self.promote(&group, how, RunHooks { skipped: skip_hooks, before_has_run: is_announced }).await
             }
             ApiRequest::Switchover(order) => self.switchover(&order).await,
-            ApiRequest::TakeOver { group, skip_hooks } => self.announced(&group, skip_hooks).await,
+            ApiRequest::TakeOver { group, skip_hooks, serves_asker: serves } => {
+                self.announced(&group, skip_hooks, serves).await
+            }
+            ApiRequest::Reverse(order) => reverse::order(self, &order).await,
+            ApiRequest::Lend { group, ends } => reverse::lend(self, &group, ends, from_node).await,
             ApiRequest::Reset { group } => self.reset(&group).await,
             ApiRequest::DetachVolume { group, volume, close_clients, force } => {
                 DiskDesk(self).detach(&group, &volume, (close_clients, force)).await
@@ -452,13 +458,7 @@ impl Desk {
             Err(unknown) => return Ok(unknown),
         };
         let snapshot = self.control.snapshot().await?;
-        let Some(found) = snapshot.groups.iter().find(|found| found.status.id == id) else {
-            return Ok(Reply::refused(RefusalCode::GroupStarting, format!("{name}: the group is starting")));
-        };
-        let link = snapshot.links.iter().find(|link| link.peer == found.status.peer.node);
-        let rate = link.and_then(|link| link.reading.as_ref()).map(|reading| reading.now.delivery_bytes_per_s);
-        let shown = preview::of(&self.node, &group, &found.status, rate);
-        Ok(Reply::ConnectPreview(Box::new(shown)))
+        Ok(preview::answer(&self.node, &group, id, &snapshot))
     }
 
     async fn clients(&self, group: Option<&str>) -> Result<Reply, Gone> {
@@ -513,6 +513,9 @@ impl Desk {
                 group.scrub = self.scrubs.view(named.scrub, group, unix_ms());
             }
             self.terms.show(group);
+            if let Some(reverse) = &mut group.reverse {
+                reverse.why = self.reverses.why(&group.name).or(reverse.why.take());
+            }
             group.warnings.extend(self.terms.unrecorded(&group.name));
         }
         self.add_what_is_known_here(&mut status);
@@ -751,11 +754,6 @@ impl Desk {
     }
 }
 
-fn typed_verify(repair: bool, sample_percent: Option<u8>, rate_bytes_per_s: Option<u64>) -> VerifyOrder {
-    let sample_percent = sample_percent.unwrap_or(100).clamp(1, 100);
-    VerifyOrder { rate_bytes_per_s, sample_percent, repair, entropy: entropy(), by_timer: false }
-}
-
 /// Waits for the change before to end, but not for ever: this one would be carried out when nobody wants it any more. `what` is to be
 /// changed on `node`.
 ///
@@ -781,15 +779,6 @@ async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
 }
 
 /// What a command did is its answer, also where it is a warning: there it stands in both places, and is shown once.
-/// The keys of a `set` that was taken.
-fn keys_of<S: Keyed>(wanted: &BTreeMap<String, String>) -> Vec<keys::SettingKey<S>> {
-    wanted.keys().filter_map(|name| keys::SettingKey::parse(name).ok()).collect()
-}
-
-fn values_text<S: Keyed>(keys: &[keys::SettingKey<S>], effective: &S) -> String {
-    keys.iter().map(|key| format!("{key} = {}", effective.text(*key))).collect::<Vec<_>>().join(", ")
-}
-
 fn reply(group: &ConfiguredGroup, result: CommandResult) -> Reply {
     let values_text = |text: &str| format!("{}: {}", group.name, view::with_names(group, text));
     match result {
@@ -801,12 +790,6 @@ fn reply(group: &ConfiguredGroup, result: CommandResult) -> Reply {
         CommandResult::Unchanged(text) => Reply::unchanged(values_text(&text)),
         CommandResult::Refused(refusal) => Reply::refused(refusal.code, values_text(&refusal.text)),
     }
-}
-
-/// Volumes of which a sync of the group makes no part of the copy.
-fn left_out(named: &ConfiguredGroup, now: &GroupStatus) -> String {
-    let volumes = named.volumes.iter().zip(&now.volumes).filter(|(_, now)| now.is_aside || now.is_detached_at_peer);
-    volumes.map(|(named, _)| named.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

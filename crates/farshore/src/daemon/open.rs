@@ -30,6 +30,7 @@ use super::difference::compare;
 use super::group_directory::{self, GROUPS};
 use super::names::Strays;
 use super::patience::Patience;
+use super::reverses::Reverses;
 use super::seals::{GroupSeals, Seals};
 use super::{other_volumes, state_files, terms};
 
@@ -433,6 +434,8 @@ pub(super) fn setup(
         front_bytes: bytes(memory_bytes.saturating_mul(2).saturating_add(FRONT_IN_FLIGHT_BYTES)),
         // The windows keep it lower, also those of groups that come later.
         arriving_bytes: bytes(memory_bytes.saturating_mul(2).saturating_add(largest_frames)),
+        served: Reverses::read(&here.state, config.groups_of(node).map(|group| group.name.as_str()))
+            .served(config, node),
         notices,
     }
 }

@@ -124,6 +124,8 @@ impl ReplyBounds {
             | ApiRequest::AttachVolume { .. }
             | ApiRequest::Switchover(_)
             | ApiRequest::TakeOver { .. }
+            | ApiRequest::Reverse(_)
+            | ApiRequest::Lend { .. }
             | ApiRequest::Verify { .. }
             | ApiRequest::VerifyStop { .. }
             | ApiRequest::ResetPeaks { .. }

@@ -4,18 +4,25 @@ use engine::identity::{Decision, Role};
 use engine::limits::REGION_BYTES;
 use engine::state::State;
 use engine::status::GroupStatus;
+use engine::{GroupId, RefusalCode};
+use host::driver::DriverSnapshot;
 use settings::{ConfiguredGroup, NodeName};
 
 use super::view::with_names;
-use crate::api::{CONNECT_SCHEMA, ConnectPreview, Verdict};
+use crate::api::{CONNECT_SCHEMA, ConnectPreview, Reply, Verdict};
+
+/// The answer of a node.
+pub(super) fn answer(node: &NodeName, group: &ConfiguredGroup, id: GroupId, snapshot: &DriverSnapshot) -> Reply {
+    let Some(found) = snapshot.groups.iter().find(|found| found.status.id == id) else {
+        return Reply::refused(RefusalCode::GroupStarting, format!("{}: the group is starting", group.name));
+    };
+    let link = snapshot.links.iter().find(|link| link.peer == found.status.peer.node);
+    let rate = link.and_then(|link| link.reading.as_ref()).map(|reading| reading.now.delivery_bytes_per_s);
+    Reply::ConnectPreview(Box::new(of(node, group, &found.status, rate)))
+}
 
 /// `link_rate`: what the link carries, where that is known.
-pub(super) fn of(
-    node: &NodeName,
-    group: &ConfiguredGroup,
-    now: &GroupStatus,
-    link_rate: Option<u64>,
-) -> ConnectPreview {
+fn of(node: &NodeName, group: &ConfiguredGroup, now: &GroupStatus, link_rate: Option<u64>) -> ConnectPreview {
     let peer = group.peer_of(node).map(ToString::to_string).unwrap_or_default();
     let group_bytes = now.volumes.iter().fold(0, |sum: u64, volume| sum.saturating_add(volume.size_bytes));
     let reason = with_names(group, &now.reason);

@@ -80,6 +80,11 @@ impl RoleChanges {
         })
     }
 
+    /// One of this group is under way.
+    pub fn is_changing(&self, group: &str) -> bool {
+        self.0.borrow().contains_key(group)
+    }
+
     /// The groups that are promoted now, and those whose primary is demoted, also where nobody waits for the answer any more.
     pub fn shown(&self) -> BTreeMap<String, RoleChange> {
         let changes = self.0.borrow();

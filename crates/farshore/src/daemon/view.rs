@@ -110,6 +110,7 @@ fn group_status(
         demoting: false,
         handed_over: Some(now.role == Role::Secondary && now.identity.handed_over),
         handover: now.handover.map(|handover| shown_handover(node, group, handover)),
+        reverse: reverse(node, peer_name, snapshot),
         generation: now.identity.generation.to_string(),
         last_sequence: (now.role == Role::Primary && !now.starting).then_some(now.identity.position.seq.0),
         term: String::new(),
@@ -123,13 +124,9 @@ fn group_status(
         volumes: volumes(node, group, snapshot),
         queue: queue(snapshot),
         memory_bytes: now.memory_bytes,
-        journal: (now.role == Role::Secondary)
-            .then_some(api::JournalStatus { bytes: now.unapplied_bytes, limit_bytes: group.layout.journal_bytes }),
+        journal: journal(group, now),
         peers: vec![peer(node, group, snapshot)],
-        promotable: now
-            .promotable
-            .filter(|_| !now.volumes.iter().any(|volume| volume.is_unfilled))
-            .map(|(position, wall)| api::RecoveryPoint { sequence: position.seq.0, time: time(wall) }),
+        promotable: promotable(now),
         peer_window_s: now.peer_window.map(|left| left.as_secs_f64()),
         held_writers: now.held_answers.map_or(0, |(writers, _)| writers as u64),
         held_writers_s: now.held_answers.map(|(_, left)| left.as_secs_f64()),
@@ -158,6 +155,17 @@ fn group_status(
         rpo: Some(rpo(group)),
         warnings: warnings(node, group, (snapshot, &effective), question.filter(|_| !waits_for_word(now))),
     }
+}
+
+/// Clients of one node that the other one serves.
+fn reverse(node: &NodeName, peer: &str, snapshot: &GroupSnapshot) -> Option<api::ReverseView> {
+    let (here, peer) = (node.to_string(), peer.to_owned());
+    if let Some(forward) = &snapshot.forward {
+        let (connected, waiting) = (forward.is_connected, forward.waiting as u64);
+        return Some(api::ReverseView { home: here, server: peer, connected, waiting, why: forward.why.clone() });
+    }
+    let serves = snapshot.is_lent && snapshot.status.role == Role::Primary;
+    serves.then_some(api::ReverseView { home: peer, server: here, connected: true, waiting: 0, why: None })
 }
 
 fn queue(snapshot: &GroupSnapshot) -> api::QueueView {
@@ -256,6 +264,23 @@ fn reason(now: &figures::GroupStatus, link_for: Duration) -> Option<String> {
 /// The engine knows neither the group's name nor those of its volumes.
 pub(super) fn with_names(group: &ConfiguredGroup, text: &str) -> String {
     host::engine_text::with_names(text, group.name.as_str(), group.volumes.iter().map(|volume| volume.name.as_str()))
+}
+
+/// Volumes of which a sync of the group makes no part of the copy.
+pub(super) fn left_out(named: &ConfiguredGroup, now: &figures::GroupStatus) -> String {
+    let volumes = named.volumes.iter().zip(&now.volumes).filter(|(_, now)| now.is_aside || now.is_detached_at_peer);
+    volumes.map(|(named, _)| named.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn journal(group: &ConfiguredGroup, now: &figures::GroupStatus) -> Option<api::JournalStatus> {
+    let journal = api::JournalStatus { bytes: now.unapplied_bytes, limit_bytes: group.layout.journal_bytes };
+    (now.role == Role::Secondary).then_some(journal)
+}
+
+/// What a promotion would give, if it were not refused.
+fn promotable(now: &figures::GroupStatus) -> Option<api::RecoveryPoint> {
+    let (position, wall) = now.promotable.filter(|_| !now.volumes.iter().any(|volume| volume.is_unfilled))?;
+    Some(api::RecoveryPoint { sequence: position.seq.0, time: time(wall) })
 }
 
 fn volumes(node: &NodeName, group: &ConfiguredGroup, snapshot: &GroupSnapshot) -> Vec<api::VolumeView> {

@@ -57,6 +57,7 @@ walks! {
     verify: "operate/verify.md",
     bulk_load: "operate/bulk-load.md",
     dead_disk: "operate/dead-disk.md",
+    reverse_sync: "operate/reverse-sync.md",
     add_a_volume: "operate/add-a-volume.md",
     certificates: "operate/certificates.md",
     cli: "cli.md",

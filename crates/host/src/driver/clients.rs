@@ -158,6 +158,17 @@ impl AttachedClients {
         self.deliveries.leaving.extend(leaving.map(|client| client.replies.clone()));
     }
 
+    /// Whether the engine has a request of this client, attached or not.
+    pub fn has_requests_of(&self, client: ClientId) -> bool {
+        self.requests.iter().any(|asker| asker.client == client)
+    }
+
+    /// Clients of volumes like these leave, if what they were told of the volume does not hold any more.
+    pub fn part_unlike(&mut self, is_it: impl Fn(usize) -> bool, now: ClientTerms) {
+        let leaving = self.clients.iter().filter(|client| is_it(client.volume) && !client.terms.hold_for(now));
+        self.deliveries.leaving.extend(leaving.map(|client| client.replies.clone()));
+    }
+
     /// Clients go on at other positions: `new` has that of a client's volume, and what it is like there now; `None`: the client stays where
     /// it is. Returns the moves, each from where to where.
     pub fn rebind(&mut self, new: impl Fn(usize) -> Option<(usize, ClientTerms)>) -> Vec<(usize, usize)> {

@@ -26,6 +26,8 @@ pub(super) enum ControlQuestion {
     Add(Box<AddedGroup>),
     Remove { group: GroupId, clients: ClientsOfRemoved, answer: oneshot::Sender<ClientsOrRemoved> },
     PartWithHeld { group: GroupId, answer: oneshot::Sender<bool> },
+    Clients { group: GroupId, order: ClientsOrder },
+    Lend { group: GroupId, to: Option<NodeId> },
     IsHeld { group: GroupId, answer: oneshot::Sender<bool> },
     Define { definitions: String, coming: Vec<GroupId>, reason: String },
     Notes { group: GroupId, answer: oneshot::Sender<RecordedRequests> },
@@ -44,6 +46,21 @@ pub enum ClientsOfRemoved {
     CutOff,
     /// They stay attached, and their requests wait, until a group of the same number serves, or [`DriverControl::part_with_held`].
     Hold,
+}
+
+/// What becomes of what clients of a group ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientsOrder {
+    /// It waits.
+    Hold,
+    /// It is held no longer: the group serves as before, or its clients leave.
+    GoOn,
+    /// The peer answers, also what was held, until this node serves again.
+    Forward,
+    /// It is kept from the peer, and goes there again with the next `Forward`.
+    Pause,
+    /// The peer answers no longer, and clients leave.
+    Part,
 }
 
 /// Who is attached to a group, or, if nobody is, the way of the command's result.
@@ -122,6 +139,22 @@ impl DriverControl {
             Ok(removed) => removed.await.map(Ok).map_err(|_| Gone),
             Err(clients) => Ok(Err(clients)),
         }
+    }
+
+    /// Has something else become of what clients of the group ask.
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn clients(&self, group: GroupId, order: ClientsOrder) -> Result<(), Gone> {
+        self.0.send(ControlQuestion::Clients { group, order }).await.map_err(|_| Gone)
+    }
+
+    /// The exports of the group are for this peer alone from now on, or for everybody.
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn lend(&self, group: GroupId, to: Option<NodeId>) -> Result<(), Gone> {
+        self.0.send(ControlQuestion::Lend { group, to }).await.map_err(|_| Gone)
     }
 
     /// Whether clients of the group wait for it to serve again.

@@ -243,24 +243,30 @@ impl LocalGroups {
     }
 
     /// The volume at this position has an export, if its group's are open: a detached one has none.
-    fn is_exported(&self, at: usize) -> bool {
+    pub fn is_exported(&self, at: usize) -> bool {
         self.volumes[at].has_device() && self.is_open(self.volumes[at].group())
+    }
+
+    /// Positions of all volumes, in the order of their exports' names.
+    pub fn by_name(&self) -> impl Iterator<Item = usize> {
+        self.by_name.iter().copied()
+    }
+
+    /// The volume of this export's name, open or not.
+    pub fn named_volume(&self, name: &str) -> Option<usize> {
+        let found = self.by_name.binary_search_by(|at| self.volumes[*at].export().cmp(name));
+        found.ok().map(|found| self.by_name[found])
+    }
+
+    /// The names of a group's exports, open or not.
+    pub fn exports_of(&self, id: GroupId) -> impl Iterator<Item = String> {
+        let here = self.groups.iter().filter(move |group| group.id == id).flat_map(|group| group.volumes.clone());
+        here.map(|at| self.volumes[at].export().to_owned())
     }
 
     /// Positions of the volumes that are open, in the order of their exports' names.
     pub fn open_exports(&self) -> impl Iterator<Item = usize> {
         self.by_name.iter().copied().filter(|at| self.is_exported(*at))
-    }
-
-    /// The volume behind an export's name, if it is open.
-    pub fn open_export(&self, name: &str) -> Option<usize> {
-        let found = self.by_name.binary_search_by(|at| self.volumes[*at].export().cmp(name));
-        found.ok().map(|found| self.by_name[found]).filter(|at| self.is_exported(*at))
-    }
-
-    /// The volume that is open, if it is the only one.
-    pub fn only_export(&self) -> Option<usize> {
-        if self.open_volumes == 1 { self.open_exports().next() } else { None }
     }
 
     /// The group's exports appear or disappear; returns the volumes whose clients have to leave.

@@ -3,26 +3,31 @@
 //! [`PlaneCore`] routes: what the engine asks for goes to the part that does it, and what a part returns goes to the engine or
 //! to a client. The parts know nothing of one another, nor of the engine's node.
 
+mod forwarding;
 mod gateway;
 mod holding;
+mod lending;
 mod link_events;
 mod questions;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{CommandId, CommandResult, GroupId, Input, IoDone, Mono, Node, NodeConfig, Output};
+use engine::{CommandId, CommandResult, GroupId, Input, IoDone, Mono, Node, NodeConfig, NodeId, Output};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, oneshot};
 
 use super::clients::AttachedClients;
 use super::clock::NodeClock;
 use super::disk_requests::{DiskRequests, Finished};
+use super::forward::Forwards;
 use super::groups::LocalGroups;
 use super::held_clients::HeldClients;
+use super::lending::Lending;
 use super::notices::{DriverNews, NoticeSender};
 use super::peers::Peers;
 use super::reopening::{Reopened, Reopening};
@@ -30,6 +35,9 @@ use super::setup::{GroupOpener, GroupSetup, OpenedGroup, RefusedGroup};
 use super::slab::Slab;
 use crate::buffers::Pool;
 use crate::disk::{Completion, FileEngine, OwedAnswers};
+use crate::link::PeerDialer;
+
+pub(super) use lending::PeerExports;
 
 /// Rounds of one turn at most: the completion of a write that was waited for is worth a second round, an endless chain of them would
 /// keep the thread from its sockets.
@@ -53,6 +61,13 @@ pub(super) struct Plane {
     reopened: RefCell<Option<UnboundedReceiver<Reopened>>>,
 }
 
+/// How peers are reached beside the links: for their volumes.
+pub(super) struct PeerWays {
+    pub dialer: Rc<PeerDialer>,
+    /// With their names.
+    pub addresses: BTreeMap<NodeId, (String, SocketAddr)>,
+}
+
 struct PlaneCore {
     node: Node,
     clock: NodeClock,
@@ -63,6 +78,9 @@ struct PlaneCore {
     reopening: Reopening,
     clients: AttachedClients,
     held: HeldClients,
+    forwards: Forwards,
+    lending: Lending,
+    ways: PeerWays,
     commands: Slab<oneshot::Sender<CommandResult>>,
     /// Groups that are to leave, and who waits for that.
     leaving: BTreeMap<GroupId, oneshot::Sender<()>>,
@@ -78,7 +96,7 @@ impl Plane {
         (groups, opener): (Vec<GroupSetup>, Arc<dyn GroupOpener>),
         disks: FileEngine,
         front: Pool,
-        (peers, notices): (Peers, NoticeSender),
+        (peers, notices, ways): (Peers, NoticeSender, PeerWays),
     ) -> Plane {
         let (groups, refused) = LocalGroups::new(&config, groups);
         let (reopening, reopened) = Reopening::new(opener);
@@ -95,6 +113,9 @@ impl Plane {
             reopening,
             clients: AttachedClients::default(),
             held: HeldClients::default(),
+            forwards: Forwards::default(),
+            lending: Lending::default(),
+            ways,
             commands: Slab::default(),
             leaving: BTreeMap::new(),
             stop_begun: false,
@@ -287,7 +308,7 @@ impl PlaneCore {
         let leaving = self.groups.serve(group, open);
         if open {
             self.go_on_with_held(group);
-        } else if !self.held.holds(group) {
+        } else if !self.held.holds(group) && !self.forwards.has(group) {
             self.clients.part(leaving);
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::identity::Identity;
-use engine::{GroupConfig, GroupId, NodeConfig};
+use engine::{GroupConfig, GroupId, NodeConfig, NodeId};
 
 use super::notices::NoticeSender;
 use crate::disk::{EngineKind, File};
@@ -139,6 +139,15 @@ pub enum Listen {
     },
 }
 
+/// Groups in a reverse sync: clients of the one node are served by the other.
+#[derive(Clone, Debug, Default)]
+pub struct ServedElsewhere {
+    /// The peer serves clients of this node.
+    pub forwarded: Vec<GroupId>,
+    /// This node serves the clients of its peer, and nobody else.
+    pub lent: Vec<(GroupId, NodeId)>,
+}
+
 /// Everything a data thread needs, opened and checked.
 pub struct DriverSetup {
     pub node: NodeConfig,
@@ -151,6 +160,8 @@ pub struct DriverSetup {
     pub front_bytes: usize,
     /// Payload that arrives from peers, by capacity.
     pub arriving_bytes: usize,
+    /// As it is at the start.
+    pub served: ServedElsewhere,
     /// Where to tell what happens.
     pub notices: NoticeSender,
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use engine::status::{GroupStatus, QueueStatus, SharedStatus};
 use engine::{Mono, NodeId};
 
+use super::forward::ForwardStatus;
 use crate::disk::EngineKind;
 use crate::frontend::ClientInfo;
 use crate::link::meter::LinkReading;
@@ -41,6 +42,10 @@ pub struct DriverSnapshot {
 pub struct GroupSnapshot {
     pub status: GroupStatus,
     pub figures: GroupFigures,
+    /// Clients of the group are served by its peer; `None`: they are not.
+    pub forward: Option<ForwardStatus>,
+    /// Its exports are for the peer alone.
+    pub is_lent: bool,
     /// It was told to leave, and has not come to rest.
     pub is_leaving: bool,
     /// How long the link has been as it is.

@@ -224,14 +224,15 @@ impl Handshake {
         Handshake::dial_as(ours, expected, nonce, attempt, (rto_min_us, ConnectionKind::Frames))
     }
 
-    /// Dials the node named `expected` for one request and its reply; either node of a pair may.
-    pub(crate) fn dial_control(
+    /// Dials the node named `expected` for something else than a link; either node of a pair may.
+    pub(crate) fn dial_beside(
         ours: Rc<Ourselves>,
         expected: &str,
         nonce: [u8; NONCE_BYTES],
         attempt: Attempt,
+        kind: ConnectionKind,
     ) -> (Handshake, Vec<u8>) {
-        Handshake::dial_as(ours, expected, nonce, attempt, (0, ConnectionKind::Control))
+        Handshake::dial_as(ours, expected, nonce, attempt, (0, kind))
     }
 
     fn dial_as(

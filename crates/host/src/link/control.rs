@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,12 +22,11 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::auth::{Attempt, AuthError, Authenticated, Handshake, MAC_BYTES, keyed, same};
-use super::authenticate::{HandshakeProgress, LinkFailure, ours_on, run_handshake};
+use super::Ourselves;
+use super::auth::{Authenticated, ConnectionKind, MAC_BYTES, keyed, same};
+use super::dialer::{PeerDialer, ReachedPeer};
 use super::link_stream::LinkStream;
 use super::sender::serve::drain;
-use super::{Ourselves, SocketOptions, tcp};
-use crate::random::random;
 use crate::tls::{Channel, ChannelError, CredentialStore};
 
 /// A request: the longest is that of the control socket, a `set` with all keys.
@@ -286,15 +284,12 @@ impl fmt::Display for ControlFailure {
 }
 
 /// Asks the daemons of peers. Lives on one thread, not on that of the data.
-pub struct ControlDialer {
-    ours: Rc<Ourselves>,
-    tls: Option<CredentialStore>,
-}
+pub struct ControlDialer(PeerDialer);
 
 impl ControlDialer {
     /// `ours` and `tls`: as the links have them.
     pub fn new(ours: Ourselves, tls: Option<CredentialStore>) -> ControlDialer {
-        ControlDialer { ours: Rc::new(ours), tls }
+        ControlDialer(PeerDialer::new(ours, tls))
     }
 
     /// Asks the node `peer` once, by a connection of its own; the reply comes within `patience` or not at all, and has no more than
@@ -315,9 +310,9 @@ impl ControlDialer {
         }
         let end = Instant::now() + patience;
         let limit = patience.min(REACH_LIMIT);
-        let reached = timeout(limit, self.reach(peer, address, limit)).await;
+        let reached = timeout(limit, self.0.reach(peer, address, (limit, ConnectionKind::Control))).await;
         let reached = reached.unwrap_or_else(|_| Err(format!("it does not answer within {limit:?}")));
-        let (line, key) = reached.map_err(ControlFailure::NotReached)?;
+        let ReachedPeer { line, key } = reached.map_err(ControlFailure::NotReached)?;
         let exchange = async {
             // Whoever turns it away may do so before it has all of it.
             let sent = send(&line, &key, ControlMessage::Request, request).await;
@@ -336,39 +331,6 @@ impl ControlDialer {
                 other => other.to_string(),
             })),
             Err(_) => Err(ControlFailure::Unknown(format!("its reply did not come within {patience:?}"))),
-        }
-    }
-
-    /// A connection whose other end has proven to be the peer, and its key.
-    async fn reach(&self, peer: &str, address: SocketAddr, limit: Duration) -> Result<(LinkStream, [u8; 32]), String> {
-        let (stream, _) = tcp::connect(address, &SocketOptions::default(), limit)
-            .await
-            .map_err(|error| format!("cannot connect to {address}: {error}"))?;
-        self.prove(stream, peer).await.map_err(|failure| match failure {
-            LinkFailure::Auth(AuthError::Refused) => {
-                "it refused the control connection: its farshore is older and knows of none (upgrade it), or the secret files differ; its \
-                 own log says which"
-                    .to_owned()
-            }
-            other => other.to_string(),
-        })
-    }
-
-    async fn prove(&self, stream: TcpStream, peer: &str) -> Result<(LinkStream, [u8; 32]), LinkFailure> {
-        let names = [peer.to_owned()];
-        let channel = self.tls.as_ref().map(|tls| tls.current().dial(&names)).transpose();
-        let line = LinkStream::new(stream, channel.map_err(ChannelError::from)?);
-        let ours = ours_on(&self.ours, &line).await?;
-        let attempt = Attempt { run: u64::from_le_bytes(random()?), number: 1 };
-        let (mut handshake, hello) = Handshake::dial_control(ours, peer, random()?, attempt);
-        let mut progress = run_handshake(&line, &mut handshake, hello).await?;
-        if let HandshakeProgress::Proven(send) = progress {
-            // Told to the end, so that the peer's log says what differs and not that somebody hung up.
-            progress = run_handshake(&line, &mut handshake, send).await?;
-        }
-        match progress {
-            HandshakeProgress::Done(result) => result.map(|peer| (line, peer.key)).map_err(LinkFailure::Auth),
-            HandshakeProgress::Proven(_) => Err(LinkFailure::Auth(AuthError::Malformed)),
         }
     }
 }

@@ -29,6 +29,7 @@ use super::link_stream::LinkStream;
 use super::path::PathWatch;
 use super::sender::{AdaptiveOptions, LinkSender, serve};
 use super::tcp::{self, Backoff, Listener};
+use super::volume_line::{PeerLine, VolumeLine};
 use super::{FrameOptions, LinkConfig, LinkEvents, LinkPeer, Ourselves, PeerInfo, SocketOptions, SocketReport};
 use crate::buffers::Pool;
 use crate::node_name::is_name;
@@ -233,6 +234,7 @@ impl LinkHub {
                             match peer.kind {
                                 ConnectionKind::Frames => _ = self.run_link(line, from, report, peer, false).await,
                                 ConnectionKind::Control => self.hand_on(line, from, peer).await,
+                                ConnectionKind::Volume => self.lead_to_volumes(line, from, peer),
                             }
                             return;
                         }
@@ -452,6 +454,17 @@ impl LinkHub {
         match door.and_then(|door| Some((door, door.room(&peer.peer)?))) {
             Some((door, room)) => door.let_in(room, line, address, &peer),
             None => _ = timeout(self.config.bounds.auth_timeout, control::turn_away(&line, &peer.key)).await,
+        }
+    }
+
+    /// What is asked there is for whoever serves volumes.
+    fn lead_to_volumes(&self, line: LinkStream, address: SocketAddr, peer: Authenticated) {
+        let Some(known) = self.known(&line, address, &peer, false) else { return };
+        let Authenticated { peer: name, attempt, .. } = peer;
+        let line = VolumeLine { peer: known.id, name, address, attempt, line: PeerLine::new(line) };
+        // Where nobody serves volumes any more, the connection ends.
+        if let Some(volumes) = &self.config.volumes {
+            let _ = volumes.send(line);
         }
     }
 

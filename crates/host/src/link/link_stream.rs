@@ -41,6 +41,11 @@ impl LinkStream {
         &self.stream
     }
 
+    /// What it is made of, on this thread's runtime.
+    pub fn into_halves(self) -> (TcpStream, Option<Channel>) {
+        (self.stream, self.channel.map(RefCell::into_inner))
+    }
+
     /// Takes the line off this thread's runtime, to be put together again on another's.
     pub fn into_parts(self) -> io::Result<(std::net::TcpStream, Option<Channel>)> {
         Ok((self.stream.into_std()?, self.channel.map(RefCell::into_inner)))

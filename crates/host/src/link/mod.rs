@@ -9,6 +9,7 @@ pub mod auth;
 mod authenticate;
 mod auto_congestion;
 pub mod control;
+mod dialer;
 pub mod envelope;
 pub mod frames;
 pub mod history;
@@ -23,6 +24,7 @@ mod sender;
 pub mod single;
 mod tcp;
 pub mod tuning;
+pub mod volume_line;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -30,12 +32,16 @@ use std::time::Duration;
 
 use engine::wire::FrameHeader;
 use engine::{FramePayload, LinkId, NodeId, SessionId};
+use tokio::sync::mpsc::UnboundedSender;
+
+use volume_line::VolumeLine;
 
 pub use crate::tcp_info::ControlName;
 use crate::tls::{CertificateFacts, CredentialStore};
 
 pub use auth::{Attempt, ClusterSecret, Ourselves, Versions};
 pub use control::ControlDoor;
+pub use dialer::PeerDialer;
 pub use hub::Links;
 pub use packer::{Compression, Method, PackingState, ZSTD_LEVELS};
 pub use path::SMALL_SEGMENT_BYTES;
@@ -127,6 +133,8 @@ pub struct LinkConfig {
     pub bounds: LinkBounds,
     /// Where peers' control connections go once they have proven who they are; `None`: they are turned away.
     pub control: Option<ControlDoor>,
+    /// Where their connections for volumes go; `None`: they are closed.
+    pub volumes: Option<UnboundedSender<VolumeLine>>,
 }
 
 /// Times and counts that keep unauthenticated and absent peers cheap.

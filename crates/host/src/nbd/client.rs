@@ -16,6 +16,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::proto::{self, Errno, MalformedMessage, NbdCommand, NbdRequest, flag, info, option, reply};
 use super::receive_buffer::ReceiveBuffer;
 use super::socket::{ClientSocket, SocketStream};
+use crate::link::volume_line::PeerLine;
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,8 +112,25 @@ impl NbdClient {
                 SocketStream::Tcp(stream)
             }
         };
+        NbdClient::enter(ClientSocket::new(stream), export).await
+    }
+
+    /// Enters `export` by a connection to a peer's daemon.
+    ///
+    /// # Errors
+    /// As [`NbdClient::connect`].
+    pub(crate) async fn at_peer(
+        PeerLine { stream, channel }: PeerLine,
+        export: &str,
+    ) -> Result<NbdClient, ClientError> {
+        let socket = ClientSocket::new(SocketStream::Tcp(stream));
+        channel.into_iter().for_each(|channel| socket.encrypt(channel));
+        NbdClient::enter(socket, export).await
+    }
+
+    async fn enter(socket: ClientSocket, export: &str) -> Result<NbdClient, ClientError> {
         let mut client = NbdClient {
-            socket: ClientSocket::new(stream),
+            socket,
             received: ReceiveBuffer::new(),
             export: Export::default(),
             out: Vec::new(),
@@ -239,7 +257,13 @@ impl NbdClient {
 
     /// Sends what can be sent, and reads; ready once something was read.
     fn poll_transfer(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.out_sent < self.out.len() && self.socket.poll_write_ready(context)?.is_ready() {
+        while (self.out_sent < self.out.len() || self.socket.is_pending())
+            && self.socket.poll_write_ready(context)?.is_ready()
+        {
+            if self.out_sent == self.out.len() {
+                self.socket.flush()?;
+                continue;
+            }
             let sent = self.socket.write(&mut [IoSlice::new(&self.out[self.out_sent..])])?;
             self.out_sent += sent.unwrap_or(0);
         }

@@ -41,6 +41,13 @@ impl ClientOrigin {
         ClientOrigin { who, address: None, process, user: peer.map(|peer| peer.uid()), client, listener }
     }
 
+    /// A peer's daemon, for its own clients.
+    pub fn by_peer(name: &str, from: SocketAddr, listener: usize) -> ClientOrigin {
+        let client = format!("node {name}");
+        let who = format!("{client} at {from}, for its clients");
+        ClientOrigin { who, address: Some(from), process: None, user: None, client, listener }
+    }
+
     /// Whom a complaint is about: without what changes from one attempt to the next.
     pub fn about(&self) -> ReportSubject<'_> {
         ReportSubject::Unauthenticated(&self.client)

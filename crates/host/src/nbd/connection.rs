@@ -469,6 +469,10 @@ impl Replies for ClientConnection {
         }
     }
 
+    fn fenced(&self) {
+        self.cut_off();
+    }
+
     fn gone(&self) {
         if self.leaving.get() != LeaveReason::Broken {
             self.leaving.set(LeaveReason::Gone);

@@ -26,6 +26,7 @@ use super::session::{ClientSession, SessionEnd};
 use super::socket::{ClientSocket, SocketStream};
 use super::stall::LOOKS_MAX;
 use crate::frontend::{ClientInfo, Gateway};
+use crate::link::volume_line::PeerLine;
 use crate::report_limiter::{REPEAT_AFTER, ReportLimiter, ReportSubject};
 use crate::tls::{CertificateFacts, CredentialStore};
 use crate::unauthenticated::{UnauthenticatedPeers, UnauthenticatedSlot};
@@ -73,6 +74,8 @@ impl Default for Limits {
 
 /// Connections of socket files that have not chosen an export yet, besides all others: whoever may open one may do worse than sit there.
 const OPENERS_MAX: usize = 256;
+/// In the place of a listener's number: by the links.
+const PEERS: usize = usize::MAX;
 
 /// An NBD server over a gateway, on one data thread: make it and listen inside a `LocalSet`.
 ///
@@ -191,7 +194,7 @@ impl NbdServer {
 
     /// Stops listening, lets every connection answer what it was asked, and closes them; at most
     /// [`Limits::farewell`] long.
-    pub async fn stop(self) {
+    pub async fn stop(&self) {
         for listener in self.listeners.take() {
             listener.abort();
             // Its end frees the socket file; how it ended does not matter.
@@ -201,6 +204,20 @@ impl NbdServer {
         while !self.shared.clients.borrow().is_empty() {
             self.shared.left.notified().await;
         }
+    }
+
+    /// Lets a peer in that has proven who it is, to the exports that `gateway` has for it.
+    pub(crate) fn admit_peer(&self, (name, from): (&str, SocketAddr), line: PeerLine, gateway: Rc<dyn Gateway>) {
+        let socket = ClientSocket::new(SocketStream::Tcp(line.stream));
+        line.channel.into_iter().for_each(|channel| socket.encrypt(channel));
+        let origin = ClientOrigin::by_peer(name, from, PEERS);
+        ServerState::admit(&self.shared, (socket, origin), ListenerTls::default(), (gateway, true));
+    }
+
+    /// Peers that are let in are cut off once their certificates are believed no more.
+    pub(crate) fn verify_peers(&self, store: CredentialStore) {
+        let watch = spawn_local(verify_clients(self.shared.clone(), PEERS, store));
+        self.listeners.borrow_mut().push(watch);
     }
 
     fn spawn_listener(&self, listening: ClientListener, tls: ListenerTls) {
@@ -257,7 +274,10 @@ async fn accept_clients(shared: Rc<ServerState>, (listener, listening): (usize, 
     const PAUSE: Duration = Duration::from_millis(100);
     loop {
         match listening.accept(listener).await {
-            Ok((socket, origin)) => ServerState::admit(&shared, socket, origin, tls.clone()),
+            Ok(client) => {
+                let gateway = shared.gateway.clone();
+                ServerState::admit(&shared, client, tls.clone(), (gateway, false));
+            }
             Err(error) => {
                 if shared.report_limiter.is_news(ReportSubject::Peer("a listener"), "not accepted") {
                     tracing::warn!(%error, "NBD connections cannot be accepted; they are tried again ten times a second");
@@ -276,7 +296,11 @@ async fn verify_clients(shared: Rc<ServerState>, listener: usize, store: Credent
         let all: Vec<_> = shared.clients.borrow().values().map(|client| client.connection.clone()).collect();
         for connection in all.into_iter().filter(|connection| connection.origin().listener == listener) {
             let Some(chain) = connection.socket().chain() else { continue };
-            if let Err(why) = credentials.verify_client(&chain) {
+            let believed = match listener {
+                PEERS => credentials.verify_peer(&chain, false),
+                _ => credentials.verify_client(&chain).map(drop),
+            };
+            if let Err(why) = believed {
                 connection.cut_off();
                 shared.complain(connection.origin(), "was cut off, its certificate being believed no more", &why);
             }
@@ -304,7 +328,12 @@ async fn watch_clients(shared: Rc<ServerState>) {
 }
 
 impl ServerState {
-    fn admit(shared: &Rc<ServerState>, socket: ClientSocket, origin: ClientOrigin, tls: ListenerTls) {
+    fn admit(
+        shared: &Rc<ServerState>,
+        (socket, origin): (ClientSocket, ClientOrigin),
+        tls: ListenerTls,
+        (gateway, is_authenticated): (Rc<dyn Gateway>, bool),
+    ) {
         shared.tally.note(|counters| counters.connections_accepted += 1);
         let most = shared.limits.connections + shared.limits.unauthenticated + OPENERS_MAX;
         if shared.clients.borrow().len() >= most {
@@ -314,13 +343,14 @@ impl ServerState {
             return;
         }
         // Whoever may open the socket file may do worse than sit there.
-        let unauthenticated = origin.address.map(|from| shared.unauthenticated.admit(from.ip()));
+        let from = origin.address.filter(|_| !is_authenticated);
+        let unauthenticated = from.map(|from| shared.unauthenticated.admit(from.ip()));
         let limits = ClientLimits { requests: shared.limits.requests_in_flight, bytes: shared.limits.bytes_in_flight };
         let connection =
             Rc::new(ClientConnection::new(socket, origin, (limits, shared.shares.clone()), shared.tally.clone()));
         let number = shared.next_client.replace(shared.next_client.get() + 1);
         let slot = ClientSlot { shared: shared.clone(), number };
-        let task = spawn_local(serve(connection.clone(), slot, tls, unauthenticated));
+        let task = spawn_local(serve((connection.clone(), gateway), slot, tls, unauthenticated));
         shared.tally.note(|counters| counters.connections_open += 1);
         shared.clients.borrow_mut().insert(number, ServedClient { connection, task });
     }
@@ -388,7 +418,7 @@ impl Drop for AttachedSession {
 }
 
 async fn serve(
-    connection: Rc<ClientConnection>,
+    (connection, gateway): (Rc<ClientConnection>, Rc<dyn Gateway>),
     slot: ClientSlot,
     tls: ListenerTls,
     unauthenticated: Option<UnauthenticatedSlot>,
@@ -402,7 +432,7 @@ async fn serve(
         };
         let shown = |facts: &CertificateFacts| shared.log_certificate(connection.origin(), facts);
         let context = HandshakeContext { tls: &tls, admit: &admit, denied: &denied, shown: &shown };
-        let negotiation = handshake::negotiate(&connection, &shared.gateway, context);
+        let negotiation = handshake::negotiate(&connection, &gateway, context);
         let Some(unauthenticated) = unauthenticated else { return negotiation.await };
         let paced = async {
             // It is TLS that costs time.

@@ -151,6 +151,7 @@ pub fn ours(node: &str, peer: &str) -> Ourselves {
 pub fn config(node: &str, peer: &str, peer_address: SocketAddr) -> LinkConfig {
     LinkConfig {
         control: None,
+        volumes: None,
         ours: ours(node, peer),
         peers: vec![LinkPeer { id: NodeId(u16::from(peer == "west")), name: peer.into(), address: peer_address }],
         listen: vec!["127.0.0.1:0".parse().unwrap()],

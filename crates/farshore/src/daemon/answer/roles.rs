@@ -9,7 +9,7 @@ use host::frontend::ClientInfo;
 use settings::{ConfiguredGroup, NodeName, RoleHook};
 use tokio::time::sleep;
 
-use super::Desk;
+use super::{Desk, lending};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, NodeView, Reply};
 use crate::daemon::demotions::RecordTurn;
@@ -36,6 +36,7 @@ pub(super) struct PromotionOrder {
 
 impl PromotionOrder {
     pub const UNFORCED: PromotionOrder = PromotionOrder { force: false, in_window: false };
+    pub const FORCED: PromotionOrder = PromotionOrder { force: true, in_window: false };
 }
 
 /// The commands around one change of role.
@@ -137,7 +138,7 @@ impl Desk {
             {
                 return Ok(refusal);
             }
-            unrecorded = match self.terms.begin(name).await {
+            unrecorded = match lending::begins_term(self, name, (id, how.force)).await? {
                 Ok(unrecorded) => unrecorded,
                 Err(why) => {
                     let message = format!("{name}: {why}; the node was not promoted");
@@ -259,6 +260,7 @@ impl Desk {
                 let generation = now.map(|identity| identity.generation).or(before);
                 let unrecorded = self.record_end(name, generation, warnings, turn).await;
                 warnings.extend(unrecorded);
+                lending::is_demoted(self, name, id).await?;
             }
         }
         hooks.after(RoleHook::AfterDemote, &mut reply).await;

@@ -15,7 +15,7 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use super::roles::{PromotionOrder, RoleHookCalls, RunHooks, is_unanswered};
-use super::{Desk, reply};
+use super::{Desk, lending, reply};
 use crate::api::refusals::DeskRefusal;
 use crate::api::server::Asker;
 use crate::api::{ApiRequest, Reply, SwitchoverOrder};
@@ -31,7 +31,7 @@ pub(super) struct AnnouncedSwitchover {
 
 impl AnnouncedSwitchover {
     /// The peer may have a command of its own to run before it hands over.
-    fn is_fresh(&self) -> bool {
+    pub(super) fn is_fresh(&self) -> bool {
         self.at.elapsed() < ROLE_HOOK_TIMEOUT.max + limits::HANDOVER_LIMIT_MAX * 2
     }
 }
@@ -92,7 +92,7 @@ impl Desk {
 
     /// This node is the primary. Whatever has it refused comes before a command of the configuration is run, on either node, and all of that
     /// before requests are held.
-    async fn hand_over(
+    pub(super) async fn hand_over(
         &self,
         (group, to): (&ConfiguredGroup, &NodeName),
         order: &SwitchoverOrder,
@@ -132,6 +132,7 @@ impl Desk {
             if let Reply::Ok { warnings, .. } = &mut reply {
                 warnings.extend(unrecorded);
             }
+            lending::is_demoted(self, name, now.id).await?;
         }
         hooks.after(RoleHook::AfterDemote, &mut reply).await;
         Ok(reply)
@@ -139,7 +140,8 @@ impl Desk {
 
     /// Has the other node get ready; why it does not, if so.
     async fn announce(&self, name: &str, to: &NodeName, skip_hooks: bool) -> Option<Reply> {
-        let request = ApiRequest::TakeOver { group: name.to_owned(), skip_hooks };
+        let serves_asker = self.reverses.is_home(name);
+        let request = ApiRequest::TakeOver { group: name.to_owned(), skip_hooks, serves_asker };
         let nothing = "nothing was changed";
         match (self.ask_peer)(to.to_string(), request).await {
             Ok(Reply::Ok { .. }) => None,
@@ -161,7 +163,7 @@ impl Desk {
     // ---- on the other node -------------------------------------------------------------------------------------------
 
     /// The peer is about to hand over to this node. What would stop the promotion later is looked at, and run, now.
-    pub(super) async fn announced(&self, name: &str, skip_hooks: bool) -> Result<Reply, Gone> {
+    pub(super) async fn announced(&self, name: &str, skip_hooks: bool, serves_asker: bool) -> Result<Reply, Gone> {
         let (id, group) = match self.find_taken_up(name) {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
@@ -186,6 +188,12 @@ impl Desk {
         let runs = RunHooks { skipped: skip_hooks, ..RunHooks::default() };
         let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced: false, runs };
         if let Err(refusal) = hooks.before(RoleHook::BeforePromote).await {
+            return Ok(refusal);
+        }
+        // The peer may be at home in a reverse sync, and take over again from this node.
+        if !self.reverses.is_home(name)
+            && let Err(refusal) = lending::serves(self, name, serves_asker).await?
+        {
             return Ok(refusal);
         }
         self.announced.borrow_mut().insert(id, AnnouncedSwitchover { at: Instant::now(), skip_hooks });

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use crate::api::refusals::DeskRefusal;
 use crate::api::server::Asker;
-use crate::api::{ApiRequest, OperationState, RefusalView, Reply, SwitchoverOrder};
+use crate::api::{ApiRequest, OperationState, RefusalView, Reply, ReverseOrder, SwitchoverOrder};
 use crate::events::{NewEvent, cut};
 
 /// Most of a process's environment that is looked through.
@@ -81,6 +81,8 @@ impl CommandText {
             ApiRequest::Switchover(order) if !order.only_asks => {
                 ("switchover", Some(&order.group), switchover_words(order))
             }
+            ApiRequest::Reverse(order) => ("sync", Some(&order.group), reverse_words(order)),
+            ApiRequest::Lend { group, ends } => ("lend", Some(group), flag(*ends, "--stop")),
             ApiRequest::Keep { group, over, discard, by_policy } => {
                 let discard = if *discard { " --discard" } else { "" };
                 ("resolve keep", Some(group), format!("{over:016x}{discard}{}", policy_words(*by_policy)))
@@ -165,6 +167,20 @@ pub(in crate::daemon) fn switchover_words(order: &SwitchoverOrder) -> String {
     let clients = order.close_clients.then(|| "--close-clients".to_owned());
     let hooks = order.skip_hooks.then(|| SKIP_HOOKS.to_owned());
     to.into_iter().chain(timeout).chain(clients).chain(hooks).collect::<Vec<_>>().join(" ")
+}
+
+/// The options of a reverse sync as they are typed.
+fn reverse_words(order: &ReverseOrder) -> String {
+    let words = [
+        (true, "--reverse"),
+        (order.full, "--full"),
+        (order.stop, "--stop"),
+        (order.yes, "--yes"),
+        (order.discard, "--discard"),
+        (order.close_clients, "--close-clients"),
+        (order.skip_hooks, SKIP_HOOKS),
+    ];
+    words.iter().filter(|(is_set, _)| *is_set).map(|(_, word)| *word).collect::<Vec<_>>().join(" ")
 }
 
 /// Behind an order that nobody typed.

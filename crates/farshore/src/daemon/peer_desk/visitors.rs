@@ -51,6 +51,7 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::AttachVolume { group, .. }
         | ApiRequest::Switchover(SwitchoverOrder { group, .. })
         | ApiRequest::TakeOver { group, .. }
+        | ApiRequest::Lend { group, .. }
         | ApiRequest::Verify { group, .. }
         | ApiRequest::VerifyStop { group }
         | ApiRequest::ResetPeaks { group }
@@ -61,6 +62,8 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::DropMark { group, .. } => Carried::Order(group),
         ApiRequest::SetLink { .. } => Carried::Never("link set"),
         ApiRequest::ConfigApply { .. } => Carried::Never("config apply"),
+        // It is about the clients of the node where it is typed.
+        ApiRequest::Reverse(_) => Carried::Never("sync --reverse"),
         // Its two halves are, each by the name of the generation that was looked at.
         ApiRequest::Resolve { .. } => Carried::Never("resolve"),
         ApiRequest::Record { .. } => Carried::Never("record"),

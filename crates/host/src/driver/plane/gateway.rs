@@ -19,29 +19,33 @@ use crate::frontend::{
 /// Runs in one answer about allocation; clients ask again for the rest.
 const RUNS_MAX: usize = 4096;
 /// What clients should send at least: a page, below which files and devices read before they write.
-const PREFERRED_BYTES_MIN: u32 = 4096;
+pub(super) const PREFERRED_BYTES_MIN: u32 = 4096;
 
 impl Exports for Plane {
     fn list(&self) -> Vec<ExportInfo> {
         let core = self.core.borrow();
-        core.groups.open_exports().map(|at| core.export_of(at)).collect()
+        core.offered().map(|at| core.export_of(at)).collect()
     }
 
     fn find(&self, name: &str) -> Option<ExportInfo> {
         let core = self.core.borrow();
-        let at = if name.is_empty() { core.groups.only_export() } else { core.groups.open_export(name) };
+        let at = if name.is_empty() { core.only_export() } else { core.offered_export(name) };
         at.map(|at| core.export_of(at))
     }
 
     fn count(&self) -> usize {
-        self.core.borrow().groups.open_volumes()
+        let core = self.core.borrow();
+        match core.forwards.is_empty() && core.lending.is_empty() {
+            true => core.groups.open_volumes(),
+            false => core.offered().count(),
+        }
     }
 }
 
 impl Gateway for Plane {
     fn attach(&self, name: &str, replies: Rc<dyn Replies>) -> Option<(ExportInfo, ClientId)> {
         let core = &mut *self.core.borrow_mut();
-        let at = core.groups.open_export(name)?;
+        let at = core.offered_export(name)?;
         let export = core.export_of(at);
         let client = core.clients.attach(at, ClientTerms::of(&export), replies);
         core.groups.volume_mut(at).client_came();
@@ -53,6 +57,10 @@ impl Gateway for Plane {
             let core = &mut *self.core.borrow_mut();
             let (volume, replies) = core.clients.detach(client);
             core.groups.volume_mut(volume).client_left();
+            let left = core.groups.volume(volume);
+            if let Some(forward) = core.forwards.of(left.group()) {
+                forward.leaves(left.export(), client);
+            }
             replies
         };
         // Whatever the line's end does, it does without our borrow.
@@ -77,8 +85,30 @@ impl Gateway for Plane {
 }
 
 impl PlaneCore {
-    /// The group says how large it is: the device may hold more.
+    /// The volumes that clients may choose.
+    fn offered(&self) -> impl Iterator<Item = usize> {
+        self.groups.by_name().filter(|at| self.is_offered(*at))
+    }
+
+    fn offered_export(&self, name: &str) -> Option<usize> {
+        self.groups.named_volume(name).filter(|at| self.is_offered(*at))
+    }
+
+    /// The one that clients may choose, if it is the only one.
+    fn only_export(&self) -> Option<usize> {
+        let mut offered = self.offered();
+        offered.next().filter(|_| offered.next().is_none())
+    }
+
     pub(super) fn export_of(&self, at: usize) -> ExportInfo {
+        match self.forwards.of(self.groups.volume(at).group()) {
+            Some(forward) => self.forwarded_export(at, forward),
+            None => self.local_export(at),
+        }
+    }
+
+    /// The group says how large it is: the device may hold more.
+    pub(super) fn local_export(&self, at: usize) -> ExportInfo {
         let volume = self.groups.volume(at);
         let device = volume.device();
         let size_bytes = self.node.volume_bytes(volume.group(), volume.id()).expect("the engine knows every volume");
@@ -97,6 +127,8 @@ impl PlaneCore {
         let at = self.clients.volume_of(request.client);
         let volume = self.groups.volume(at);
         let (group, id) = (volume.group(), volume.id());
+        let Some(request) = self.forward_request(at, request) else { return };
+        let volume = self.groups.volume(at);
         let Some(HeldRequest { client, cookie, op }) = self.held.keep(group, request) else { return };
         if !self.groups.is_served(at) {
             return self.clients.answer(client, cookie, RequestOutcome::Failed(RequestFailure::Gone));

@@ -12,7 +12,12 @@ use crate::frontend::{RequestFailure, RequestOutcome};
 impl PlaneCore {
     /// The group serves again. Its clients go on where they were, and those whose volume is not what they were told of leave.
     pub(super) fn go_on_with_held(&mut self, group: GroupId) {
-        let Some(waiting) = self.held.end(group) else { return };
+        let held = self.held.end(group);
+        let forwarded = self.forwards.end(group);
+        if held.is_none() && forwarded.is_none() {
+            return;
+        }
+        let waiting = forwarded.into_iter().chain(held).flatten();
         let positions = self.groups.open_exports().filter(|at| self.groups.is_of(*at, group));
         let now: BTreeMap<String, (usize, ClientTerms)> = positions
             .map(|at| (self.groups.volume(at).export().to_owned(), (at, ClientTerms::of(&self.export_of(at)))))
@@ -31,6 +36,21 @@ impl PlaneCore {
             if self.clients.is_attached(request.client) {
                 self.submit(request);
             }
+        }
+    }
+
+    /// What clients of the group ask waits from now on, as long as it is not served elsewhere.
+    pub(super) fn hold(&mut self, group: GroupId) {
+        if self.groups.named(group).is_some() && !self.forwards.has(group) {
+            self.held.hold(group);
+        }
+    }
+
+    /// What has become of it is that the group is served here as before, or not at all.
+    pub(super) fn let_go_of_held(&mut self, group: GroupId) {
+        match self.groups.is_open(group) {
+            true => self.go_on_with_held(group),
+            false => _ = self.part_with_held(group),
         }
     }
 

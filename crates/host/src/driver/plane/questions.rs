@@ -1,5 +1,6 @@
 //! People's questions and commands, answered.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use engine::status::GroupStatus;
@@ -7,7 +8,7 @@ use engine::{Command, CommandId, CommandResult, GroupId, Input, Mono};
 use tokio::sync::oneshot;
 
 use super::{Plane, PlaneCore};
-use crate::driver::control::{ClientsOfRemoved, ClientsOrRemoved, ClientsOrResult, ControlQuestion};
+use crate::driver::control::{ClientsOfRemoved, ClientsOrRemoved, ClientsOrResult, ClientsOrder, ControlQuestion};
 use crate::driver::entropy;
 use crate::driver::setup::{AddedGroup, RefusedGroup};
 use crate::driver::snapshot::{DriverSnapshot, GroupSnapshot};
@@ -16,7 +17,7 @@ use crate::link::Links;
 use crate::nbd;
 
 impl Plane {
-    pub fn serve_control(&self, question: ControlQuestion, server: &nbd::NbdServer, links: &Links) {
+    pub fn serve_control(self: &Rc<Self>, question: ControlQuestion, server: &nbd::NbdServer, links: &Links) {
         // Whoever asked may have gone when the answer comes.
         match question {
             ControlQuestion::Snapshot(answer) => _ = answer.send(self.snapshot(server)),
@@ -29,21 +30,34 @@ impl Plane {
             }
             ControlQuestion::Add(group) => self.core.borrow_mut().add(*group),
             ControlQuestion::Remove { group, clients, answer } => {
-                let attached = if clients == ClientsOfRemoved::Refuse { server.clients() } else { Vec::new() };
                 let core = &mut *self.core.borrow_mut();
-                if clients == ClientsOfRemoved::Hold && core.groups.named(group).is_some() {
-                    core.held.hold(group);
+                // Clients that the peer serves go on.
+                let is_refused = clients == ClientsOfRemoved::Refuse && !core.forwards.has(group);
+                let attached = if is_refused { server.clients() } else { Vec::new() };
+                if clients == ClientsOfRemoved::Hold {
+                    core.hold(group);
                 }
                 _ = answer.send(core.remove(group, attached));
             }
             ControlQuestion::PartWithHeld { group, answer } => {
                 _ = answer.send(self.core.borrow_mut().part_with_held(group))
             }
+            ControlQuestion::Clients { group, order } => match order {
+                ClientsOrder::Hold => self.core.borrow_mut().hold(group),
+                ClientsOrder::GoOn => self.core.borrow_mut().let_go_of_held(group),
+                ClientsOrder::Forward => self.forward(group),
+                ClientsOrder::Pause => {
+                    self.core.borrow().forwards.of(group).into_iter().for_each(|all| all.pause(true))
+                }
+                ClientsOrder::Part => self.core.borrow_mut().part_with_forwarded(group),
+            },
+            ControlQuestion::Lend { group, to } => self.core.borrow_mut().lend(group, to),
             ControlQuestion::IsHeld { group, answer } => _ = answer.send(self.core.borrow().held.holds(group)),
             ControlQuestion::Define { definitions, coming, reason } => {
                 {
                     let core = &mut *self.core.borrow_mut();
                     core.peers.defines(definitions.clone());
+                    core.ways.dialer.set_definitions(definitions.clone());
                     core.input(Input::Expect { groups: coming });
                 }
                 links.set_definitions(definitions);
@@ -129,6 +143,8 @@ impl PlaneCore {
     fn group_snapshot(&mut self, status: GroupStatus, now: Mono) -> GroupSnapshot {
         GroupSnapshot {
             figures: self.groups.snapshot(&status, now, self.disks.engine()),
+            forward: self.forward_status(status.id),
+            is_lent: self.lending.is_lent(status.id),
             is_leaving: self.leaving.contains_key(&status.id),
             link_for: now.since(status.peer.link_since),
             link_problem: self

@@ -26,6 +26,8 @@ pub(super) const CHALLENGE_BYTES: usize = 2 + NONCE_BYTES + MAC_BYTES;
 const ANNOUNCED_BYTES: usize = 4;
 /// What stands there instead in the Hello of a control connection. A node that knows of none takes such a Hello for malformed.
 const CONTROL: u8 = 1;
+/// The same of a connection on which the peer asks for a volume that is lent to it.
+const VOLUME: u8 = 2;
 const ANSWER_BYTES_MAX: usize = 1 + 2 * (1 + NAME_BYTES_MAX) + MAC_BYTES;
 
 const _: () = assert!(
@@ -123,6 +125,8 @@ pub enum ConnectionKind {
     Frames,
     /// One request of a daemon to its peer, and the reply.
     Control,
+    /// Requests of clients of the dialer, for a volume that is served to it alone.
+    Volume,
 }
 
 /// Which of a dialer's connections is the newer one. Connections of one run of a process are ordered by `number`; of
@@ -168,6 +172,7 @@ impl Hello {
         match self.kind {
             ConnectionKind::Frames => put_announced(&mut body, self.rto_min_us),
             ConnectionKind::Control => body.push(CONTROL),
+            ConnectionKind::Volume => body.push(VOLUME),
         }
         message(MessageKind::Hello, &body)
     }
@@ -185,8 +190,13 @@ impl Hello {
             rto_min_us: 0,
             kind: ConnectionKind::Frames,
         };
-        if fields.0 == [CONTROL] {
-            return Some(Hello { kind: ConnectionKind::Control, ..hello });
+        let kind = match fields.0 {
+            [CONTROL] => Some(ConnectionKind::Control),
+            [VOLUME] => Some(ConnectionKind::Volume),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            return Some(Hello { kind, ..hello });
         }
         hello.rto_min_us = fields.announced()?;
         fields.0.is_empty().then_some(hello)

@@ -306,16 +306,19 @@ fn attempts_of_one_run_are_ordered_and_of_two_runs_are_not() {
 
 /// Either node of a pair may ask the other: which of them dials the link is no matter here.
 #[test]
-fn a_control_connection_is_said_to_be_one_and_dialed_both_ways() {
-    for (dialer, acceptor, expected) in [(east(), west(), "west"), (west(), east(), "east")] {
-        let (mut dial, hello) = Handshake::dial_control(Rc::new(dialer), expected, [1; 32], ATTEMPT);
+fn a_connection_beside_the_link_is_said_to_be_one_and_dialed_both_ways() {
+    use ConnectionKind::{Control, Volume};
+    for (dialer, acceptor, expected, kind) in
+        [(east(), west(), "west", Control), (west(), east(), "east", Control), (west(), east(), "east", Volume)]
+    {
+        let (mut dial, hello) = Handshake::dial_beside(Rc::new(dialer), expected, [1; 32], ATTEMPT, kind);
         let mut accept = Handshake::accept(Rc::new(acceptor), [2; 32]);
         let challenge = deliver(&mut accept, &hello).send;
         let proof = deliver(&mut dial, &challenge).send;
         let step = deliver(&mut accept, &proof);
         let Some(Ok(theirs)) = step.outcome else { panic!("refused") };
         let Some(Ok(ours)) = deliver(&mut dial, &step.send).outcome else { panic!("refused") };
-        assert_eq!((ours.kind, theirs.kind), (ConnectionKind::Control, ConnectionKind::Control));
+        assert_eq!((ours.kind, theirs.kind), (kind, kind));
         assert_eq!(ours.key, theirs.key);
     }
     let (Some(Ok(ours)), Some(Ok(theirs))) = meet(east(), "west", west(), |_, _| {}) else { panic!("refused") };
@@ -326,7 +329,8 @@ fn a_control_connection_is_said_to_be_one_and_dialed_both_ways() {
 /// What a connection is for is proven with the rest: a link is not made a control connection on the way, nor the other way round.
 #[test]
 fn nobody_on_the_way_changes_what_a_connection_is_for() {
-    let (mut dial, mut hello) = Handshake::dial_control(Rc::new(east()), "west", [1; 32], ATTEMPT);
+    let (mut dial, mut hello) =
+        Handshake::dial_beside(Rc::new(east()), "west", [1; 32], ATTEMPT, ConnectionKind::Control);
     hello.pop();
     let body = (hello.len() - PREFIX_BYTES) as u32;
     hello[8..12].copy_from_slice(&body.to_le_bytes());

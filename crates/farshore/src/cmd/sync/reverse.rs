@@ -1,0 +1,68 @@
+//! `sync --reverse`: what the other node lacks is asked about on a terminal.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use crate::api::refusals::DeskRefusal;
+use crate::api::{ApiRequest, Reply, ReverseOrder};
+use crate::args::SyncArgs;
+use crate::args::reach::ReachAny;
+use crate::cmd::answers::Answers;
+use crate::cmd::progress::WaitingFor;
+use crate::cmd::reach;
+use crate::outcome::{CommandFailure, CommandOutcome};
+
+pub fn run(args: &SyncArgs) -> CommandOutcome {
+    let mut answers = Answers::new("sync", args.json);
+    for group in answers.targets(&args.reach, &args.groups.groups, args.groups.all)? {
+        let given = &args.reverse;
+        let order = ReverseOrder {
+            group: group.clone(),
+            full: args.full,
+            stop: given.stop,
+            yes: given.yes,
+            discard: given.discard,
+            close_clients: given.close_clients,
+            skip_hooks: given.skip_hooks,
+        };
+        answers.add(&group, typed(&args.reach, order, args.json))?;
+    }
+    answers.finish()
+}
+
+fn typed(reach: &ReachAny, order: ReverseOrder, json: bool) -> Result<Reply, CommandFailure> {
+    let ask = |order: ReverseOrder| {
+        let group = order.group.clone();
+        reach::order_watched(reach, &group, ApiRequest::Reverse(order), WaitingFor::Switchover)
+    };
+    let reply = ask(order.clone())?;
+    let Some(what) = what_is_given_up(&reply).filter(|_| !json && io::stdin().is_terminal()) else { return Ok(reply) };
+    if is_confirmed(what, &mut io::stdin().lock()) { ask(ReverseOrder { yes: true, ..order }) } else { Ok(reply) }
+}
+
+fn what_is_given_up(reply: &Reply) -> Option<&str> {
+    match reply {
+        Reply::Error { message, refusal: Some(refusal), .. } if refusal.code == DeskRefusal::ReverseGivesUp.word() => {
+            Some(message)
+        }
+        _ => None,
+    }
+}
+
+fn is_confirmed(what: &str, answer: &mut impl BufRead) -> bool {
+    eprint!("{}\nGive that up? Type yes: ", toolkit::screen::clean(what));
+    let _ = io::stderr().flush();
+    let mut line = String::new();
+    answer.read_line(&mut line).is_ok() && line.trim() == "yes"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_yes_is_yes() {
+        for (answer, is_yes) in [("yes\n", true), ("y\n", false), ("", false), ("no\n", false), (" yes \n", true)] {
+            assert_eq!(is_confirmed("all of it", &mut answer.as_bytes()), is_yes, "{answer:?}");
+        }
+    }
+}

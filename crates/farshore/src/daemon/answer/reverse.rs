@@ -1,0 +1,603 @@
+//! `sync --reverse`: the peer becomes the primary and serves the clients of this node, which takes over again once the peer's content is here.
+//!
+//! What must hold:
+//! * the record comes first, on either node: whatever ends in between, the next start knows whose clients are served where;
+//! * clients stay attached where the peer has all that was acknowledged; else they leave before the content under them changes;
+//! * this node takes over only while nothing is asked at the peer any more, and only as a switchover does.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use engine::identity::Role;
+use engine::state::State;
+use engine::status::GroupStatus;
+use engine::{GroupId, RefusalCode};
+use host::driver::{ClientsOrder, DriverSnapshot, ForwardStatus, Gone};
+use settings::{ConfiguredGroup, NodeName};
+use tokio::task::spawn_local;
+use tokio::time::sleep;
+use units::exact::{show_seconds, show_size};
+
+use super::Desk;
+use super::lending::serves;
+use super::roles::{PromotionOrder, is_unanswered};
+use super::switchover::AnnouncedSwitchover;
+use crate::api::refusals::DeskRefusal;
+use crate::api::{ApiRequest, Reply, ReverseOrder, SwitchoverOrder};
+use crate::daemon::attached;
+use crate::daemon::reverses::ReversePlace;
+use crate::daemon::role_changes::RoleChange;
+
+/// How often it is looked whether a reverse sync may go on.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A step that was refused is tried again after this time.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// How long requests that are at the peer are waited for before this node takes over.
+const QUIET_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked whether they have ended.
+const QUIET_LOOK: Duration = Duration::from_millis(5);
+/// How long both nodes get to see that both are primary.
+const FORK_PATIENCE: Duration = Duration::from_secs(5);
+/// A node that is to yield is asked so often, each time after this pause.
+const YIELD_TRIES: u32 = 30;
+const YIELD_AFTER: Duration = Duration::from_millis(300);
+
+pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Gone> {
+    let name = order.group.as_str();
+    let (id, group) = match desk.find(name) {
+        Ok(found) => found,
+        Err(unknown) => return Ok(unknown),
+    };
+    let Some(peer) = group.peer_of(&desk.node).cloned() else { unreachable!("a group has two nodes") };
+    if order.stop {
+        return stop(desk, (name, id), &peer).await;
+    }
+    match desk.reverses.place(name) {
+        Some(ReversePlace::Home { .. }) => {
+            let text =
+                format!("{name}: a reverse sync is under way already: node {peer} serves the clients of this node");
+            return Ok(Reply::unchanged(text));
+        }
+        Some(ReversePlace::Server) if is_primary(desk, id).await? => {
+            let message = format!(
+                "{name}: this node serves the clients of node {peer} in a reverse sync; it ends by itself, or by 'farshore sync {name} \
+                 --reverse --stop' there"
+            );
+            return Ok(Reply::refused(DeskRefusal::ReverseUnderWay, message));
+        }
+        _ => {}
+    }
+    if let Err(taken_up) = desk.find_taken_up(name) {
+        return Ok(taken_up);
+    }
+    let Some(now) = desk.status_of(id).await? else {
+        return Ok(Reply::refused(RefusalCode::GroupStarting, format!("{name}: the group is starting")));
+    };
+    if let Some(refusal) = obstacle(name, &peer, &now).or_else(|| unfit_volume(&group, &peer, &now)) {
+        return Ok(refusal);
+    }
+    Begin { desk, order, group: &group, id, peer: &peer }.run(&now).await
+}
+
+async fn is_primary(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
+    Ok(desk.status_of(id).await?.is_some_and(|now| now.role == Role::Primary && !now.starting))
+}
+
+/// What no way leads around.
+fn obstacle(name: &str, peer: &NodeName, now: &GroupStatus) -> Option<Reply> {
+    let refused = |code, why: String| Some(Reply::refused(code, format!("{name}: nothing was changed: {why}")));
+    if let State::Failed(broken) = now.state {
+        let why = format!(
+            "the group has failed: {}; 'farshore reset {name}', or without the disk that is dead: 'farshore group detach {name} VOLUME'. Then type \
+             this again",
+            broken.words()
+        );
+        return refused(RefusalCode::GroupFailed, why);
+    }
+    if now.starting {
+        return refused(RefusalCode::GroupStarting, "the group is starting; try again in a moment".to_owned());
+    }
+    if now.role == Role::Secondary {
+        let why = format!("this node is the secondary: type it on node {peer}, if that is the primary");
+        return refused(RefusalCode::NotPrimary, why);
+    }
+    if now.handover.is_some() {
+        return refused(RefusalCode::RoleChanging, "a switchover is under way".to_owned());
+    }
+    match now.peer.role {
+        None => refused(
+            RefusalCode::PeerAway,
+            format!("node {peer} is not connected, or its half of the group has not said who it is"),
+        ),
+        Some(Role::Primary) => refused(
+            RefusalCode::HistoriesApart,
+            format!("node {peer} is primary too: first 'farshore resolve {name} --keep NODE'"),
+        ),
+        Some(Role::Secondary) => None,
+    }
+}
+
+/// A volume of which the peer has no image.
+fn unfit_volume(group: &ConfiguredGroup, peer: &NodeName, now: &GroupStatus) -> Option<Reply> {
+    let name = &group.name;
+    let refused = |code, volume, why: String| {
+        Some(Reply::refused(code, format!("{name}: nothing was changed: volume {volume} {why}")))
+    };
+    group.volumes.iter().zip(&now.volumes).find_map(|(volume, now)| {
+        let volume = &volume.name;
+        if now.is_detached_at_peer {
+            return refused(
+                RefusalCode::VolumeDetached,
+                volume,
+                format!("is detached on node {peer}, which has nothing of it"),
+            );
+        }
+        if now.is_aside && !now.is_detached {
+            let why = format!(
+                "is set aside, so node {peer} has no image of it: first 'farshore sync {name} --volume {volume}'"
+            );
+            return refused(RefusalCode::VolumeAside, volume, why);
+        }
+        None
+    })
+}
+
+/// A reverse sync that begins.
+struct Begin<'a> {
+    desk: &'a Desk,
+    order: &'a ReverseOrder,
+    group: &'a ConfiguredGroup,
+    id: GroupId,
+    peer: &'a NodeName,
+}
+
+impl Begin<'_> {
+    async fn run(&self, now: &GroupStatus) -> Result<Reply, Gone> {
+        let is_whole = now.volumes.iter().all(|volume| !volume.is_aside && !volume.is_detached && !volume.is_unfilled);
+        let in_step = matches!(now.state, State::Replicating | State::CatchingUp);
+        if in_step && is_whole {
+            return self.handed_over(now).await;
+        }
+        if now.state == State::Syncing {
+            let name = &self.group.name;
+            let why = format!(
+                "{name}: nothing was changed: a sync to node {} is under way, which holds no image until it ends",
+                self.peer
+            );
+            return Ok(Reply::refused(RefusalCode::NotInStep, why));
+        }
+        self.given_up(now).await
+    }
+
+    fn name(&self) -> &str {
+        self.group.name.as_str()
+    }
+
+    async fn clients(&self, order: ClientsOrder) -> Result<(), Gone> {
+        self.desk.control.clients(self.id, order).await
+    }
+
+    /// The peer has everything: it takes over, and clients are held for that.
+    async fn handed_over(&self, now: &GroupStatus) -> Result<Reply, Gone> {
+        let (desk, name) = (self.desk, self.name());
+        let alone = match desk.role_changes.begin(name, RoleChange::Switchover, desk.node.as_str()) {
+            Ok(alone) => alone,
+            Err(refusal) => return Ok(refusal),
+        };
+        if let Err(refusal) = self.record().await {
+            return Ok(refusal);
+        }
+        self.clients(ClientsOrder::Hold).await?;
+        let switchover = SwitchoverOrder {
+            group: name.to_owned(),
+            to: Some(self.peer.to_string()),
+            // They are held, whatever becomes of it.
+            close_clients: true,
+            skip_hooks: self.order.skip_hooks,
+            ..SwitchoverOrder::default()
+        };
+        let reply = desk.hand_over((self.group, self.peer), &switchover, (now, &alone)).await?;
+        let is_demoted = desk.status_of(self.id).await?.is_some_and(|now| now.role == Role::Secondary);
+        if !is_demoted {
+            self.never_began().await?;
+            return Ok(reply);
+        }
+        self.clients(ClientsOrder::Forward).await?;
+        let warnings = match &reply {
+            Reply::Error { message, .. } if is_unanswered(&reply) => {
+                vec![format!("{message}. Clients of this node wait until that node is primary")]
+            }
+            _ => Vec::new(),
+        };
+        Ok(Reply::done(self.begun(), warnings))
+    }
+
+    fn begun(&self) -> String {
+        let (name, peer, what) = (self.name(), self.peer, if self.order.full { "all of it" } else { "what differs" });
+        format!(
+            "{name}: node {peer} serves the clients of this node; it sends its content, {what}, and this node takes over again by itself when both \
+             are equal"
+        )
+    }
+
+    /// Clients are served here as before, and the peer hears of that. If it does not hear, it finds out.
+    async fn never_began(&self) -> Result<(), Gone> {
+        self.clients(ClientsOrder::GoOn).await?;
+        if let Err(why) = self.desk.reverses.end(self.name()).await {
+            tracing::warn!("{}: {why}", self.name());
+        }
+        let _ = self.ask(ApiRequest::Lend { group: self.name().to_owned(), ends: true }).await;
+        Ok(())
+    }
+
+    async fn record(&self) -> Result<(), Reply> {
+        let place = ReversePlace::Home { full: self.order.full };
+        self.desk.reverses.record(self.name(), place).await.map_err(|why| {
+            Reply::refused(DeskRefusal::StateDiskSilent, format!("{}: nothing was changed: {why}", self.name()))
+        })
+    }
+
+    /// What the peer lacks is given up: that is asked about first. Its content is another one than clients have seen.
+    async fn given_up(&self, now: &GroupStatus) -> Result<Reply, Gone> {
+        let (desk, name, peer) = (self.desk, self.name(), self.peer);
+        let clients = desk.clients_of(name).await?;
+        if !clients.is_empty() && !self.order.close_clients {
+            return Ok(attached::refusal(name, &clients, &format!("sync {name} --reverse")));
+        }
+        if !self.order.yes {
+            let message = format!(
+                "{name}: nothing was changed: {}. --yes gives that up ({})",
+                lacks(peer, now),
+                if self.order.discard { "nothing of it is saved" } else { "it is saved first, where it can be" }
+            );
+            return Ok(Reply::refused(DeskRefusal::ReverseGivesUp, message));
+        }
+        if let Err(why) = desk.terms.begin(name).await {
+            return Ok(Reply::failed(DeskRefusal::TermNotRecorded, format!("{name}: nothing was changed: {why}")));
+        }
+        if let Err(refusal) = self.record().await {
+            return Ok(refusal);
+        }
+        // Nothing else is made of the record meanwhile.
+        desk.reverses.begins_step(name);
+        let ended = self.taken_over().await;
+        desk.reverses.is_done(name);
+        ended
+    }
+
+    /// Nobody writes here any more, and whoever was attached leaves.
+    async fn taken_over(&self) -> Result<Reply, Gone> {
+        let (desk, name) = (self.desk, self.name());
+        self.clients(ClientsOrder::Hold).await?;
+        let taken = self.peer_takes_over().await?;
+        let is_demoted = desk.status_of(self.id).await?.is_some_and(|now| now.role == Role::Secondary);
+        if !is_demoted {
+            self.never_began().await?;
+            return Ok(taken.err().unwrap_or_else(|| {
+                Reply::failed(DeskRefusal::Failed, format!("{name}: this node is the primary still"))
+            }));
+        }
+        desk.control.part_with_held(self.id).await?;
+        self.clients(ClientsOrder::Forward).await?;
+        let warnings = match taken {
+            Err(Reply::Error { message, .. }) => vec![message],
+            _ => Vec::new(),
+        };
+        Ok(Reply::done(self.begun(), warnings))
+    }
+
+    /// The peer is promoted by force, and its content is kept: as 'promote --force' and 'resolve --keep'.
+    async fn peer_takes_over(&self) -> Result<Result<(), Reply>, Gone> {
+        let (desk, name, peer) = (self.desk, self.name(), self.peer.to_string());
+        let promotes = ApiRequest::Lend { group: name.to_owned(), ends: false };
+        if let Err(why) = answered(self.ask(promotes).await) {
+            return Ok(Err(Reply::refused(DeskRefusal::PeerNotReached, format!("{name}: node {peer}: {why}"))));
+        }
+        let until = Instant::now() + FORK_PATIENCE;
+        let fork = loop {
+            let now = desk.status_of(self.id).await?;
+            if now.is_some_and(|now| now.peer.role == Some(Role::Primary))
+                && let Ok(fork) = desk.fork_in(name).await
+            {
+                break fork;
+            }
+            if Instant::now() > until {
+                let message = format!("{name}: node {peer} was promoted, and does not say so here; type this again");
+                return Ok(Err(Reply::refused(RefusalCode::PeerSilent, message)));
+            }
+            sleep(LOOK_EVERY).await;
+        };
+        let discard = self.order.discard;
+        let keeps = ApiRequest::Keep { group: name.to_owned(), over: fork.ours, discard, by_policy: false };
+        let keeping = self.ask(keeps);
+        let yielding = async {
+            let mut tries = YIELD_TRIES;
+            loop {
+                sleep(YIELD_AFTER).await;
+                let request = ApiRequest::Yield {
+                    group: name.to_owned(),
+                    to: fork.theirs,
+                    discard,
+                    close_clients: true,
+                    by_policy: false,
+                };
+                let reply = super::forks::half(desk, request).await?;
+                let not_heard = matches!(&reply, Reply::Error { refusal: Some(refusal), .. }
+                    if refusal.code == RefusalCode::NotKept.word());
+                tries -= 1;
+                if !not_heard || tries == 0 {
+                    return Ok(reply);
+                }
+            }
+        };
+        let (kept, yielded) = tokio::join!(keeping, yielding);
+        Ok(match (answered(kept), yielded?) {
+            (_, refused @ Reply::Error { .. }) => Err(refused),
+            (Err(why), _) => Err(Reply::refused(DeskRefusal::PeerNotReached, format!("{name}: node {peer}: {why}"))),
+            _ => Ok(()),
+        })
+    }
+
+    async fn ask(&self, request: ApiRequest) -> Result<Reply, String> {
+        (self.desk.ask_peer)(self.peer.to_string(), request).await
+    }
+}
+
+/// Why an order to the peer came to nothing.
+fn answered(reply: Result<Reply, String>) -> Result<(), String> {
+    match reply {
+        Ok(Reply::Ok { .. }) => Ok(()),
+        Ok(Reply::Error { message, .. }) => Err(message),
+        Ok(_) => Err("it answers otherwise: are both nodes of one version?".to_owned()),
+        Err(why) => Err(why),
+    }
+}
+
+/// What the peer does not have, as far as this node knows.
+fn lacks(peer: &NodeName, now: &GroupStatus) -> String {
+    let last = now.identity.position.seq.0;
+    let dirty_bytes: u64 = now.volumes.iter().map(|volume| volume.dirty_bytes).sum();
+    let bytes = dirty_bytes + now.queue.bytes;
+    let point =
+        now.peer.recovery_point.map_or_else(|| "no known write".to_owned(), |(seq, _)| format!("write {}", seq.0));
+    let age = now.peer.lag.map(|lag| format!(", {} of writes", show_seconds(lag.as_secs_f64()))).unwrap_or_default();
+    format!(
+        "the last write here is {last}, node {peer} has {point}, and up to {} here may differ{age}: with the content of node {peer} that is lost",
+        show_size(bytes)
+    )
+}
+
+// ---- it ends -------------------------------------------------------------------------------------------------------------
+
+/// It ends where it stands: the peer stays the primary, and serves its own clients.
+async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
+    let Some(place) = desk.reverses.place(name) else {
+        return Ok(Reply::unchanged(format!("{name}: no reverse sync is under way; nothing to do")));
+    };
+    if let Err(why) = desk.reverses.end(name).await {
+        return Ok(Reply::refused(DeskRefusal::StateDiskSilent, format!("{name}: nothing was changed: {why}")));
+    }
+    if place == ReversePlace::Server {
+        desk.control.lend(id, None).await?;
+        return Ok(Reply::ok(format!(
+            "{name}: this node does not serve the clients of node {peer} any more; its own exports are open, if it is the primary"
+        )));
+    }
+    desk.control.clients(id, ClientsOrder::Part).await?;
+    let mut warnings = Vec::new();
+    let told = (desk.ask_peer)(peer.to_string(), ApiRequest::Lend { group: name.to_owned(), ends: true }).await;
+    if let Err(why) = answered(told) {
+        warnings.push(format!(
+            "node {peer} was not told: {why}. It serves nobody until 'farshore sync {name} --reverse --stop' is typed there"
+        ));
+    }
+    let message = format!(
+        "{name}: the exports of this node are closed, and node {peer} stays the primary with exports of its own"
+    );
+    Ok(Reply::done(message, warnings))
+}
+
+// ---- on the node that serves -----------------------------------------------------------------------------------------------
+
+/// The peer has this node promoted by force for its clients; or `ends`: its clients are not served here any more.
+pub(super) async fn lend(desk: &Desk, name: &str, ends: bool, from_node: Option<&str>) -> Result<Reply, Gone> {
+    let (id, group) = match desk.find_taken_up(name) {
+        Ok(found) => found,
+        Err(unknown) => return Ok(unknown),
+    };
+    let peer = group.peer_of(&desk.node).cloned();
+    let Some(peer) = peer.filter(|peer| from_node == Some(peer.as_str())) else {
+        let message =
+            format!("{name}: daemons order this of each other: type 'farshore sync {name} --reverse' on the primary");
+        return Ok(Reply::refused(DeskRefusal::NotCarried, message));
+    };
+    if ends {
+        return match desk.reverses.is_server(name) {
+            true => stop(desk, (name, id), &peer).await,
+            false => Ok(Reply::unchanged(format!("{name}: no reverse sync is under way; nothing to do"))),
+        };
+    }
+    if let Err(refusal) = serves(desk, name, true).await? {
+        return Ok(refusal);
+    }
+    let reply = desk.promote(name, PromotionOrder::FORCED, Default::default()).await?;
+    if !is_primary(desk, id).await? {
+        _ = serves(desk, name, false).await?;
+    }
+    Ok(reply)
+}
+
+// ---- it goes on ------------------------------------------------------------------------------------------------------------
+
+/// Takes each reverse sync whose clients are at home here a step further, until the data thread has ended.
+pub(super) async fn go_on_for_ever(desk: &Rc<Desk>) {
+    loop {
+        sleep(LOOK_EVERY).await;
+        if let Ok(snapshot) = desk.control.snapshot().await {
+            for name in desk.reverses.servers() {
+                // The next run of the daemon looks again.
+                let _ = serves_in_vain(desk, &name, &snapshot).await;
+            }
+        }
+        for name in desk.reverses.homes() {
+            if !desk.reverses.begins_step(&name) {
+                continue;
+            }
+            let desk = desk.clone();
+            spawn_local(async move {
+                // The next run of the daemon goes on.
+                let _ = go_on(&desk, &name).await;
+                desk.reverses.is_done(&name);
+            });
+        }
+    }
+}
+
+/// The peer was about to hand over to this node, and is the primary still: it has given that up, or its daemon has ended over it.
+async fn serves_in_vain(desk: &Desk, name: &str, snapshot: &DriverSnapshot) -> Result<(), Gone> {
+    let Ok((id, _)) = desk.find(name) else { return Ok(()) };
+    let now = snapshot.groups.iter().map(|found| &found.status).find(|now| now.id == id);
+    let peer_serves =
+        now.is_some_and(|now| !now.starting && now.role == Role::Secondary && now.peer.role == Some(Role::Primary));
+    let is_awaited = desk.announced.borrow().get(&id).is_some_and(AnnouncedSwitchover::is_fresh);
+    let is_in_vain = peer_serves && !is_awaited && !desk.role_changes.is_changing(name);
+    if desk.reverses.is_in_vain(name, is_in_vain) {
+        tracing::info!("{name}: the peer did not hand over: a reverse sync that was announced is none");
+        _ = serves(desk, name, false).await?;
+    }
+    Ok(())
+}
+
+async fn go_on(desk: &Desk, name: &str) -> Result<(), Gone> {
+    let Ok((id, group)) = desk.find(name) else { return Ok(()) };
+    let Some(peer) = group.peer_of(&desk.node).cloned() else { return Ok(()) };
+    let snapshot = desk.control.snapshot().await?;
+    let Some(found) = snapshot.groups.into_iter().find(|found| found.status.id == id) else { return Ok(()) };
+    let (now, forward) = (found.status, found.forward);
+    // It is being begun, or this node takes over just now.
+    if now.starting || desk.role_changes.is_changing(name) {
+        return Ok(());
+    }
+    if now.role == Role::Primary {
+        return is_over(desk, (name, id), &peer).await;
+    }
+    if forward.is_none() {
+        desk.control.clients(id, ClientsOrder::Forward).await?;
+    }
+    if !desk.reverses.is_due(name) {
+        return Ok(());
+    }
+    match now.peer.role {
+        Some(Role::Secondary) => nobody_is_primary(desk, (name, &peer), &now).await,
+        Some(Role::Primary) => {
+            if let Some(ReversePlace::Home { full: true }) = desk.reverses.place(name) {
+                return order_full_sync(desk, name, &peer).await;
+            }
+            match lacks_still(&now) {
+                Some(_) => Ok(()),
+                None => take_over(desk, (name, id), &peer).await,
+            }
+        }
+        None => Ok(()),
+    }
+}
+
+/// Why this node is not equal to its peer yet.
+fn lacks_still(now: &GroupStatus) -> Option<&'static str> {
+    let is_whole = now.volumes.iter().all(|volume| !volume.is_aside && !volume.is_detached && !volume.is_unfilled);
+    match now.state {
+        State::Replicating if is_whole => None,
+        State::Replicating => Some("a volume has no disk here, or one that no sync has filled"),
+        _ => Some("the sync goes on"),
+    }
+}
+
+/// The clients are served here again, or were never served elsewhere.
+async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
+    if desk.control.is_held(id).await? {
+        desk.control.clients(id, ClientsOrder::GoOn).await?;
+    }
+    match desk.reverses.end(name).await {
+        Ok(()) => tracing::info!("{name}: the reverse sync is over: this node is the primary"),
+        Err(why) => {
+            desk.reverses.refused(name, why, AGAIN_AFTER);
+            return Ok(());
+        }
+    }
+    // A peer that is secondary serves nobody, told or not.
+    let _ = (desk.ask_peer)(peer.to_string(), ApiRequest::Lend { group: name.to_owned(), ends: true }).await;
+    Ok(())
+}
+
+/// A grant was lost on its way, in one direction or the other: what both have on record decides, and no force.
+async fn nobody_is_primary(desk: &Desk, (name, peer): (&str, &NodeName), now: &GroupStatus) -> Result<(), Gone> {
+    let reply = match now.identity.handed_over {
+        true => {
+            let again =
+                SwitchoverOrder { group: name.to_owned(), to: Some(peer.to_string()), ..SwitchoverOrder::default() };
+            desk.switchover(&again).await?
+        }
+        false => desk.promote(name, PromotionOrder::UNFORCED, Default::default()).await?,
+    };
+    if let Reply::Error { message, .. } = reply {
+        desk.reverses.refused(name, message, AGAIN_AFTER);
+    }
+    Ok(())
+}
+
+async fn order_full_sync(desk: &Desk, name: &str, peer: &NodeName) -> Result<(), Gone> {
+    let request = ApiRequest::Sync { group: name.to_owned(), full: true, answers_nothing: false, volume: None };
+    let ordered = match answered((desk.ask_peer)(peer.to_string(), request).await) {
+        Ok(()) => desk.reverses.record(name, ReversePlace::Home { full: false }).await,
+        Err(why) => Err(why),
+    };
+    match ordered {
+        // It shows in the state before this node looks again.
+        Ok(()) => desk.reverses.refused(name, "the full sync begins".to_owned(), AGAIN_AFTER),
+        Err(why) => desk.reverses.refused(name, why, AGAIN_AFTER),
+    }
+    Ok(())
+}
+
+/// Both are equal: the peer hands over to this node, while requests of clients wait.
+async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
+    let order = |only_asks| {
+        let order = SwitchoverOrder {
+            group: name.to_owned(),
+            to: Some(desk.node.to_string()),
+            only_asks,
+            ..SwitchoverOrder::default()
+        };
+        (desk.ask_peer)(peer.to_string(), ApiRequest::Switchover(order))
+    };
+    if let Err(why) = answered(order(true).await) {
+        desk.reverses.refused(name, why, AGAIN_AFTER);
+        return Ok(());
+    }
+    desk.control.clients(id, ClientsOrder::Pause).await?;
+    let why = match is_quiet(desk, id).await? {
+        true => answered(order(false).await).err(),
+        false => Some(format!("requests at node {peer} have no answer within {QUIET_PATIENCE:?}")),
+    };
+    if is_primary(desk, id).await? {
+        return is_over(desk, (name, id), peer).await;
+    }
+    // They go on there, also where the answer was lost and this node is about to be promoted: then what they ask comes back.
+    desk.control.clients(id, ClientsOrder::Forward).await?;
+    let why = why.unwrap_or_else(|| format!("node {peer} handed over, and this node is not the primary"));
+    desk.reverses.refused(name, why, AGAIN_AFTER);
+    Ok(())
+}
+
+async fn is_quiet(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
+    let until = Instant::now() + QUIET_PATIENCE;
+    while Instant::now() < until {
+        let snapshot = desk.control.snapshot().await?;
+        let forward = snapshot.groups.into_iter().find(|found| found.status.id == id).and_then(|found| found.forward);
+        match forward {
+            Some(ForwardStatus { is_quiet: false, .. }) => sleep(QUIET_LOOK).await,
+            _ => return Ok(true),
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,288 @@
+//! Reverse syncs that are under way: clients of the one node are served by the other, until its content has arrived here.
+//!
+//! Each of the two nodes has a record, in a file of the group's directory. On the node where the clients are (*home*) it comes before anything
+//! else, so that a daemon that starts anew serves them by the peer again. On the node that *serves* it comes before that is promoted, so that
+//! nobody but the peer ever comes in.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use host::driver::ServedElsewhere;
+use settings::{Config, NodeName, durable};
+use tokio::time::timeout;
+
+use super::checked_text;
+use super::group_directory::GROUPS;
+
+/// In the directory of a group.
+const FILE: &str = "reverse";
+const HEAD: &str = "farshore reverse 1";
+const BYTES_MAX: u64 = 4096;
+/// How long the state disk is waited for.
+const RECORD_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the peer has to be the primary before this node forgets that it was to serve for it.
+const IN_VAIN_AFTER: Duration = Duration::from_secs(3);
+
+/// What this node is in a reverse sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReversePlace {
+    /// Its clients are served by the peer. `full`: a full sync is still to be ordered there.
+    Home { full: bool },
+    /// It serves the clients of the peer.
+    Server,
+}
+
+/// A reverse sync of a group.
+#[derive(Clone, Debug)]
+struct KnownReverse {
+    place: ReversePlace,
+    /// Why this node did not take over at the last try.
+    why: Option<String>,
+    next_try: Option<Instant>,
+    /// Since when the peer is the primary for which this node was to serve.
+    in_vain_since: Option<Instant>,
+    /// A step of it is under way.
+    is_busy: bool,
+}
+
+/// Those of a node.
+pub(super) struct Reverses {
+    groups: PathBuf,
+    known: RefCell<BTreeMap<String, KnownReverse>>,
+}
+
+impl Reverses {
+    /// What is on record in the state directory. A record that cannot be read serves nobody unasked.
+    pub fn read<'a>(state: &Path, names: impl Iterator<Item = &'a str>) -> Reverses {
+        let groups = state.join(GROUPS);
+        let known = names.filter_map(|name| {
+            let path = groups.join(name).join(FILE);
+            let (place, why) = match read(&path) {
+                Ok(found) => (found?, None),
+                Err(error) => {
+                    let why = format!("{}: {error:#}; 'farshore sync {name} --reverse --stop' ends it", path.display());
+                    tracing::error!("{why}");
+                    (ReversePlace::Server, Some(why))
+                }
+            };
+            Some((name.to_owned(), KnownReverse { why, ..KnownReverse::new(place) }))
+        });
+        let known = RefCell::new(known.collect());
+        Reverses { groups, known }
+    }
+
+    /// What the data thread begins with.
+    pub fn served(&self, config: &Config, node: &NodeName) -> ServedElsewhere {
+        let mut served = ServedElsewhere::default();
+        for group in config.groups_of(node) {
+            let Some(peer) = group.peer_of(node) else { continue };
+            let id = config.group_id(group);
+            match self.place(group.name.as_str()) {
+                Some(ReversePlace::Home { .. }) => served.forwarded.push(id),
+                Some(ReversePlace::Server) => served.lent.push((id, config.node_id(peer))),
+                None => {}
+            }
+        }
+        served
+    }
+
+    pub fn place(&self, group: &str) -> Option<ReversePlace> {
+        self.known.borrow().get(group).map(|known| known.place)
+    }
+
+    pub fn is_home(&self, group: &str) -> bool {
+        matches!(self.place(group), Some(ReversePlace::Home { .. }))
+    }
+
+    pub fn is_server(&self, group: &str) -> bool {
+        self.place(group) == Some(ReversePlace::Server)
+    }
+
+    /// Groups whose clients are at home here.
+    pub fn homes(&self) -> Vec<String> {
+        self.of_place(|place| place != ReversePlace::Server)
+    }
+
+    /// Groups that this node serves for its peer, or is about to.
+    pub fn servers(&self) -> Vec<String> {
+        self.of_place(|place| place == ReversePlace::Server)
+    }
+
+    fn of_place(&self, is_it: impl Fn(ReversePlace) -> bool) -> Vec<String> {
+        let known = self.known.borrow();
+        known.iter().filter(|(_, known)| is_it(known.place)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The peer serves its clients itself, as far as is known now: whether that has been so for long enough to be believed.
+    pub fn is_in_vain(&self, group: &str, is_seen: bool) -> bool {
+        let mut known = self.known.borrow_mut();
+        let Some(known) = known.get_mut(group) else { return false };
+        if !is_seen {
+            known.in_vain_since = None;
+            return false;
+        }
+        known.in_vain_since.get_or_insert_with(Instant::now).elapsed() >= IN_VAIN_AFTER
+    }
+
+    pub fn why(&self, group: &str) -> Option<String> {
+        self.known.borrow().get(group)?.why.clone()
+    }
+
+    /// It was tried in vain, and is tried again after this time.
+    pub fn refused(&self, group: &str, why: String, again: Duration) {
+        if let Some(known) = self.known.borrow_mut().get_mut(group) {
+            if known.why.as_ref() != Some(&why) {
+                tracing::info!("{group}: this node does not take over from its peer yet: {why}");
+            }
+            (known.why, known.next_try) = (Some(why), Some(Instant::now() + again));
+        }
+    }
+
+    pub fn is_due(&self, group: &str) -> bool {
+        let known = self.known.borrow();
+        known.get(group).is_some_and(|known| known.next_try.is_none_or(|next| next <= Instant::now()))
+    }
+
+    /// True: nobody else is at it, and `is_done` has to follow.
+    pub fn begins_step(&self, group: &str) -> bool {
+        let mut known = self.known.borrow_mut();
+        known.get_mut(group).is_some_and(|known| !std::mem::replace(&mut known.is_busy, true))
+    }
+
+    pub fn is_done(&self, group: &str) {
+        if let Some(known) = self.known.borrow_mut().get_mut(group) {
+            known.is_busy = false;
+        }
+    }
+
+    /// Puts it on record.
+    ///
+    /// # Errors
+    /// A sentence: the state disk takes no change, or does not answer.
+    pub async fn record(&self, group: &str, place: ReversePlace) -> Result<(), String> {
+        self.written(group, Some(place)).await?;
+        let mut known = self.known.borrow_mut();
+        match known.get_mut(group) {
+            Some(known) => known.place = place,
+            None => _ = known.insert(group.to_owned(), KnownReverse::new(place)),
+        }
+        Ok(())
+    }
+
+    /// It is over.
+    ///
+    /// # Errors
+    /// The same: it is not over for the next run of the daemon.
+    pub async fn end(&self, group: &str) -> Result<(), String> {
+        if self.place(group).is_some() {
+            self.written(group, None).await?;
+            self.known.borrow_mut().remove(group);
+        }
+        Ok(())
+    }
+
+    async fn written(&self, group: &str, place: Option<ReversePlace>) -> Result<(), String> {
+        let path = self.groups.join(group).join(FILE);
+        let shown = path.display().to_string();
+        let write = move || match place {
+            Some(place) => durable::replace(&path, encode(place).as_bytes()),
+            None => remove(&path),
+        };
+        match timeout(RECORD_PATIENCE, tokio::task::spawn_blocking(write)).await {
+            Ok(written) => {
+                let written = written.expect("writing a file does not panic");
+                written.map_err(|error| format!("{shown} cannot be written: {error}"))
+            }
+            Err(_) => Err(format!("{shown} is not written after {RECORD_PATIENCE:?}: the state disk does not answer")),
+        }
+    }
+}
+
+impl KnownReverse {
+    fn new(place: ReversePlace) -> KnownReverse {
+        KnownReverse { place, why: None, next_try: None, in_vain_since: None, is_busy: false }
+    }
+}
+
+/// Gone also after a power loss.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => fs::File::open(path.parent().unwrap_or(path))?.sync_all(),
+    }
+}
+
+fn encode(place: ReversePlace) -> String {
+    let word = match place {
+        ReversePlace::Home { full: true } => "home full",
+        ReversePlace::Home { full: false } => "home",
+        ReversePlace::Server => "server",
+    };
+    let text = format!("{HEAD}\nplace {word}\n");
+    let checksum = crc32c::crc32c(text.as_bytes());
+    format!("{text}checksum {checksum:08x}\n")
+}
+
+/// `None`: there is none.
+fn read(path: &Path) -> anyhow::Result<Option<ReversePlace>> {
+    let file = match durable::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.context("cannot be read")?,
+    };
+    let mut text = String::new();
+    file.take(BYTES_MAX).read_to_string(&mut text).context("cannot be read")?;
+    let body = checked_text::body(&text).context("is damaged")?;
+    let mut lines = body.lines();
+    if lines.next() != Some(HEAD) {
+        bail!("it begins in another way than this program knows");
+    }
+    match lines.next() {
+        Some("place home full") => Ok(Some(ReversePlace::Home { full: true })),
+        Some("place home") => Ok(Some(ReversePlace::Home { full: false })),
+        Some("place server") => Ok(Some(ReversePlace::Server)),
+        _ => bail!("it has a line that is none of a reverse sync"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reverse_sync_outlives_the_daemon_until_it_is_over() {
+        let state = tempfile::tempdir().expect("a directory");
+        fs::create_dir_all(state.path().join(GROUPS).join("db")).expect("made");
+        let reverses = || Reverses::read(state.path(), ["db"].into_iter());
+        let before = reverses();
+        assert_eq!(before.place("db"), None);
+        for place in [ReversePlace::Home { full: true }, ReversePlace::Home { full: false }, ReversePlace::Server] {
+            before.record("db", place).await.expect("written");
+            for known in [&before, &reverses()] {
+                assert_eq!((known.place("db"), known.why("db")), (Some(place), None));
+            }
+        }
+        before.end("db").await.expect("removed");
+        for known in [&before, &reverses()] {
+            assert_eq!(known.place("db"), None);
+        }
+    }
+
+    /// Whoever came to the group's exports would have been a second writer beside the peer's clients.
+    #[tokio::test]
+    async fn a_record_that_cannot_be_read_opens_nothing() {
+        let state = tempfile::tempdir().expect("a directory");
+        let directory = state.path().join(GROUPS).join("db");
+        fs::create_dir_all(&directory).expect("made");
+        fs::write(directory.join(FILE), "farshore reverse 1\nplace home\nchecksum 00000000\n").expect("spoiled");
+        let reverses = Reverses::read(state.path(), ["db"].into_iter());
+        assert!(reverses.is_server("db"));
+        let why = reverses.why("db").expect("said");
+        assert!(why.contains("is damaged: its checksum") && why.contains("--reverse --stop"), "{why}");
+    }
+}

@@ -1,0 +1,346 @@
+//! A reverse sync between two real daemons: the other node serves the clients of this one, and this one takes over again by itself.
+// proves: rule 13
+
+use std::time::Duration;
+
+use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
+use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect};
+
+const VOLUMES: [&str; 2] = ["data", "log"];
+const MIB: u64 = 1 << 20;
+
+fn plan(mode: &'static str) -> PairPlan<'static> {
+    PairPlan { mode, volume_bytes: 8 * MIB, ..PairPlan::DEFAULT }
+}
+
+fn is_primary(pair: &Pair, node: Side) -> bool {
+    pair.status(node)["role"] == "primary"
+}
+
+fn writers(pair: &Pair, node: Side, run: &WriterRun) -> WriterLoad {
+    WriterLoad::start(pair, node, run, LoadPlan { flush_one_in: 16, ..LoadPlan::crowded(&VOLUMES) })
+}
+
+/// The node serves its clients itself again, and nothing is left of it on either.
+fn until_home(pair: &mut Pair, home: Side) {
+    pair.until("it takes over again", |pair| {
+        is_primary(pair, home) && Side::BOTH.iter().all(|node| pair.status(*node)["reverse"].is_null())
+    });
+    assert!(!is_primary(pair, home.other()));
+    for node in Side::BOTH {
+        let record = pair.path(node.name()).join("state/groups").join(GROUP).join("reverse");
+        pair.until("its record is gone", |_| !record.exists());
+    }
+}
+
+/// All that was acknowledged is on both nodes, which are equal.
+fn assert_kept(mut pair: Pair, primary: Side, run: &WriterRun) {
+    pair.wait_for_rest(primary);
+    let promised = run.acknowledged();
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+    Side::BOTH.iter().for_each(|node| run.assert_kept(&pair, *node, &promised));
+}
+
+/// The primary has changed, and syncs nothing: the reverse sync stays where it is.
+fn served_by_far(pair: &mut Pair) {
+    let said = pair.done(Side::Near, &["sync", GROUP, "--reverse", "--full"]);
+    assert!(said.contains("node far serves the clients of this node"), "{said}");
+    pair.done(Side::Far, &["logging", GROUP]);
+    assert!(is_primary(pair, Side::Far) && !is_primary(pair, Side::Near));
+}
+
+#[test]
+fn writers_go_on_through_a_reverse_sync_in_each_mode() {
+    for mode in ["sync", "nearsync", "async"] {
+        let mut pair = Pair::replicating(&plan(mode));
+        let run = WriterRun::on_zeroes(1, &VOLUMES);
+        let load = writers(&pair, Side::Near, &run);
+        load.wait_for_more(&mut pair, 200);
+        load.take_longest();
+        let said = pair.done(Side::Near, &["sync", GROUP, "--reverse", "--full"]);
+        assert!(said.contains("node far serves the clients of this node"), "{said}");
+        let (code, said) = pair.output_of(Side::Near, &["sync", GROUP, "--reverse"]);
+        assert!(code == 0 && said.contains("under way already"), "{code}: {said}");
+        load.wait_for_more(&mut pair, 200);
+        until_home(&mut pair, Side::Near);
+        load.wait_for_more(&mut pair, 200);
+        println!("{mode}: the longest request took {:?}", load.take_longest());
+        load.stop();
+        assert_kept(pair, Side::Near, &run);
+    }
+}
+
+#[test]
+fn with_certificates_too() {
+    let mut pair = Pair::new(&PairPlan { head: "[tls]\ndirectory = \"tls\"\n", ..plan("sync") });
+    pair.certify();
+    pair.first_sync();
+    let run = WriterRun::on_zeroes(2, &VOLUMES);
+    let load = writers(&pair, Side::Near, &run);
+    load.wait_for_more(&mut pair, 100);
+    served_by_far(&mut pair);
+    load.wait_for_more(&mut pair, 200);
+    let status = pair.status(Side::Near);
+    assert_eq!((&status["reverse"]["home"], &status["reverse"]["server"]), (&"near".into(), &"far".into()), "{status}");
+    pair.done(Side::Far, &["sync", GROUP]);
+    until_home(&mut pair, Side::Near);
+    load.wait_for_more(&mut pair, 100);
+    load.stop();
+    assert_kept(pair, Side::Near, &run);
+}
+
+/// Nobody else comes to the exports of the node that serves, and both say what goes on.
+#[test]
+fn the_node_that_serves_has_no_exports_for_others() {
+    let mut pair = Pair::replicating(&plan("async"));
+    served_by_far(&mut pair);
+    pair.qemu_io(
+        Side::Near,
+        "data",
+        &["write -P 7 0 64k", "read -P 7 0 64k", "flush", "discard 1M 64k", "write -z 2M 64k"],
+    );
+    let (is_done, said) = pair.try_qemu_io(Side::Far, "data", &["read 0 512"]);
+    assert!(!is_done, "{said}");
+    let shown = pair.done(Side::Near, &["status", GROUP, "--local"]);
+    assert!(
+        shown.contains("clients served from far") && shown.contains("clients of near are served from far"),
+        "{shown}"
+    );
+    let shown = pair.done(Side::Far, &["status", GROUP, "--local"]);
+    assert!(shown.contains("for clients of near"), "{shown}");
+    // Typed where it is not: nothing is done.
+    expect(&pair.run(Side::Far, &["sync", GROUP, "--reverse"]), 2, &["serves the clients of node near"]);
+    // It ends where it stands.
+    let said = pair.done(Side::Near, &["sync", GROUP, "--reverse", "--stop"]);
+    assert!(said.contains("node far stays the primary"), "{said}");
+    expect(&pair.run(Side::Near, &["sync", GROUP, "--reverse", "--stop"]), 0, &["nothing to do"]);
+    assert!(!pair.try_qemu_io(Side::Near, "data", &["read 0 512"]).0, "it serves nobody");
+    pair.qemu_io(Side::Far, "data", &["read -P 7 0 64k"]);
+    pair.done(Side::Far, &["sync", GROUP, "--wait"]);
+    pair.wait_for_rest(Side::Far);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
+/// Requests wait while the node that serves is away, and none fails.
+#[test]
+fn a_killed_server_costs_its_clients_a_wait() {
+    let mut pair = Pair::replicating(&plan("async"));
+    let run = WriterRun::on_zeroes(3, &VOLUMES);
+    let load = writers(&pair, Side::Near, &run);
+    load.wait_for_more(&mut pair, 100);
+    served_by_far(&mut pair);
+    for _ in 0..3 {
+        load.wait_for_more(&mut pair, 100);
+        pair.kill(Side::Far);
+        pair.serve(Side::Far);
+    }
+    load.wait_for_more(&mut pair, 100);
+    println!("the longest request took {:?}", load.take_longest());
+    pair.done(Side::Far, &["sync", GROUP]);
+    until_home(&mut pair, Side::Near);
+    load.wait_for_more(&mut pair, 100);
+    load.stop();
+    assert_kept(pair, Side::Near, &run);
+}
+
+/// A daemon that starts anew serves its clients by the other node again, and ends the reverse sync.
+#[test]
+fn a_killed_home_goes_on_with_it() {
+    let mut pair = Pair::replicating(&plan("async"));
+    served_by_far(&mut pair);
+    pair.qemu_io(Side::Near, "data", &["write -P 3 0 64k"]);
+    pair.kill(Side::Near);
+    pair.serve(Side::Near);
+    pair.until("its exports are open", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 3 0 64k"]).0);
+    assert!(is_primary(&pair, Side::Far));
+    pair.done(Side::Far, &["sync", GROUP]);
+    until_home(&mut pair, Side::Near);
+    pair.qemu_io(Side::Near, "data", &["read -P 3 0 64k", "write -P 4 64k 64k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
+/// The line is cut: the link and the clients' way alike.
+#[test]
+fn a_cut_line_costs_clients_a_wait() {
+    let mut pair = Pair::new(&plan("async"));
+    pair.lay_relay();
+    pair.first_sync();
+    // Only far is reached by near without the relay: so it is far that has the clients.
+    pair.done(Side::Near, &["switchover", GROUP, "--to", "far"]);
+    pair.wait_for(Side::Far, "replicating");
+    let run = WriterRun::on_zeroes(4, &VOLUMES);
+    let load = writers(&pair, Side::Far, &run);
+    load.wait_for_more(&mut pair, 100);
+    pair.done(Side::Far, &["sync", GROUP, "--reverse", "--full"]);
+    pair.done(Side::Near, &["logging", GROUP]);
+    load.wait_for_more(&mut pair, 100);
+    pair.relay().cut();
+    pair.until("both see it", |pair| pair.status(Side::Near)["peers"][0]["link"] != "connected");
+    pair.relay().restore();
+    load.wait_for_more(&mut pair, 100);
+    println!("the longest request took {:?}", load.take_longest());
+    pair.done(Side::Near, &["sync", GROUP]);
+    until_home(&mut pair, Side::Far);
+    load.wait_for_more(&mut pair, 100);
+    load.stop();
+    assert_kept(pair, Side::Far, &run);
+}
+
+/// What the copy lacks is given up by a word only, and is saved.
+#[test]
+fn what_the_other_node_lacks_is_asked_about() {
+    let mut pair = Pair::replicating(&plan("async"));
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "data", &["write -P 6 0 64k", "flush"]);
+    expect(&pair.run(Side::Near, &["sync", GROUP, "--reverse"]), 2, &["nothing was changed", "is lost", "--yes"]);
+    let user = pair.start_qemu_io(Side::Near, "data", &["read -P 6 0 64k", "sleep 60000"]);
+    pair.until("it is attached", |pair| pair.status(Side::Near)["volumes"][0]["clients"] == 1);
+    expect(
+        &pair.run(Side::Near, &["sync", GROUP, "--reverse", "--yes"]),
+        2,
+        &["1 client is attached", "--close-clients"],
+    );
+    let before = pair.counter(Side::Far, "group.g.resynced_bytes");
+    let said = pair.done(Side::Near, &["sync", GROUP, "--reverse", "--yes", "--close-clients"]);
+    assert!(said.contains("node far serves the clients of this node"), "{said}");
+    drop(user);
+    pair.until("clients come again", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 5 0 1M"]).0);
+    until_home(&mut pair, Side::Near);
+    let sent = pair.counter(Side::Far, "group.g.resynced_bytes") - before;
+    println!("{sent} bytes were sent");
+    assert!(sent <= MIB, "what differs, in whole regions: {sent}");
+    assert!(pair.path("near/state/groups").join(GROUP).join("delta").exists(), "it was saved");
+    pair.qemu_io(Side::Near, "data", &["read -P 5 0 1M", "write -P 8 0 4k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
+/// The disk of a volume is dead on the primary: its clients are served from the copy, until another disk holds all of it.
+#[test]
+fn a_dead_disk_of_the_primary_is_served_by_the_other_node() {
+    let mut pair = Pair::replicating(&plan("sync"));
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["group", "detach", GROUP, "data"]);
+    pair.wait_for(Side::Near, "replicating");
+    expect(&pair.run(Side::Near, &["sync", GROUP, "--reverse"]), 2, &["nothing was changed", "--yes"]);
+    pair.done(Side::Near, &["sync", GROUP, "--reverse", "--yes"]);
+    pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 5 0 1M"]).0);
+    pair.qemu_io(Side::Near, "data", &["write -P 6 1M 1M", "flush"]);
+    pair.qemu_io(Side::Near, "log", &["write -P 7 0 64k", "flush"]);
+    let disk = pair.device(Side::Near, "data");
+    std::fs::remove_file(&disk).and_then(|()| std::fs::File::create(&disk)?.set_len(8 * MIB)).expect("another disk");
+    pair.done(Side::Near, &["group", "attach", GROUP, "data"]);
+    pair.qemu_io(Side::Near, "data", &["read -P 6 1M 1M"]);
+    pair.until("it can be filled", |pair| pair.output_of(Side::Far, &["sync", GROUP, "--volume", "data"]).0 == 0);
+    until_home(&mut pair, Side::Near);
+    pair.qemu_io(Side::Near, "data", &["read -P 5 0 1M", "read -P 6 1M 1M"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
+#[test]
+fn a_reverse_sync_that_cannot_be_is_refused_in_words() {
+    let mut pair = Pair::replicating(&plan("async"));
+    for (node, words, exit, part) in [
+        (Side::Far, &["sync", GROUP, "--reverse"][..], 2, "this node is the secondary: type it on node near"),
+        (Side::Near, &["sync", "h", "--reverse"][..], 2, "no group"),
+        (Side::Near, &["sync", GROUP, "--reverse", "--stop"][..], 0, "nothing to do"),
+        (Side::Near, &["sync", GROUP, "--stop"][..], 3, "--reverse"),
+        (Side::Near, &["sync", GROUP, "--reverse", "--stop", "--full"][..], 3, "--full"),
+        (Side::Near, &["sync", GROUP, "--reverse", "--volume", "data"][..], 3, "--volume"),
+    ] {
+        let (code, said) = pair.output_of(node, words);
+        assert!(code == exit && said.contains(part), "{words:?} {code}: {said}");
+    }
+    pair.kill(Side::Far);
+    pair.until("the link is down", |pair| pair.status(Side::Near)["state"] != "replicating");
+    expect(&pair.run(Side::Near, &["sync", GROUP, "--reverse"]), 2, &["node far is not connected"]);
+    assert!(is_primary(&pair, Side::Near));
+    pair.qemu_io(Side::Near, "data", &["write -P 1 0 4k"]);
+    pair.stop(Side::Near);
+}
+
+#[test]
+fn what_the_other_node_has_no_image_of_is_no_content_that_counts() {
+    let mut pair = Pair::new(&plan("async"));
+    Side::BOTH.iter().for_each(|node| pair.serve(*node));
+    pair.until("the nodes have met", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    let mut said = String::new();
+    pair.until("it is refused for that", |pair| {
+        let (code, words) = pair.output_of(Side::Near, &["sync", GROUP, "--reverse", "--yes"]);
+        assert_eq!(code, 2, "{words}");
+        said = words;
+        said.contains("never completed a sync")
+    });
+    assert!(is_primary(&pair, Side::Near) && pair.status(Side::Near)["reverse"].is_null(), "{said}");
+    pair.sync_fully(Side::Near);
+    pair.done(Side::Near, &["logging", GROUP, "--volume", "log"]);
+    expect(
+        &pair.run(Side::Near, &["sync", GROUP, "--reverse", "--yes"]),
+        2,
+        &["volume log is set aside", "sync g --volume log"],
+    );
+    pair.stop_both();
+}
+
+#[test]
+fn of_two_nodes_on_which_it_is_typed_at_once_one_is_served_by_the_other() {
+    let mut pair = Pair::replicating(&plan("async"));
+    let typed = Side::BOTH.map(|node| Background::start(pair.command(node, &["sync", GROUP, "--reverse"])));
+    let ended = typed.map(|typed| typed.finish(&mut pair));
+    assert_eq!(ended.iter().filter(|(is_done, _)| *is_done).count(), 1, "{ended:?}");
+    until_home(&mut pair, Side::Near);
+    pair.qemu_io(Side::Near, "data", &["write -P 1 0 4k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
+/// The operator's word ends it: clients are cut off, as they may see other content from then on.
+#[test]
+fn a_forced_promotion_at_home_ends_it() {
+    let mut pair = Pair::replicating(&plan("async"));
+    served_by_far(&mut pair);
+    let term = pair.status(Side::Near)["term"].clone();
+    pair.kill(Side::Far);
+    pair.until("far is away", |pair| pair.status(Side::Near)["peers"][0]["link"] != "connected");
+    pair.promote_by_force(Side::Near);
+    assert!(is_primary(&pair, Side::Near) && pair.status(Side::Near)["reverse"].is_null());
+    assert_ne!(pair.status(Side::Near)["term"], term);
+    pair.qemu_io(Side::Near, "data", &["write -P 1 0 4k", "flush"]);
+    pair.stop(Side::Near);
+}
+
+/// Whichever daemon dies, and whenever: the clients' node is primary in the end, and nothing that was acknowledged is lost.
+#[test]
+fn a_kill_at_any_moment_leaves_nothing_half_done() {
+    let mut pair = Pair::replicating(&plan("async"));
+    for (round, wait_ms) in [0, 60, 150, 400, 900, 1800].into_iter().enumerate() {
+        for victim in Side::BOTH {
+            let pattern = 1 + 2 * round + victim as usize;
+            pair.qemu_io(Side::Near, "data", &[&format!("write -P {pattern} 0 1M"), "flush"]);
+            pair.wait_for_rest(Side::Near);
+            let typed = Background::start(pair.command(Side::Near, &["sync", GROUP, "--reverse", "--full"]));
+            std::thread::sleep(Duration::from_millis(wait_ms));
+            pair.kill(victim);
+            pair.serve(victim);
+            let (_, said) = typed.finish(&mut pair);
+            println!("{} after {wait_ms} ms: {}", victim.name(), said.trim());
+            until_home(&mut pair, Side::Near);
+            pair.until("they are in step", |pair| pair.status(Side::Near)["state"] == "replicating");
+            pair.qemu_io(Side::Near, "data", &[&format!("read -P {pattern} 0 1M")]);
+        }
+    }
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
