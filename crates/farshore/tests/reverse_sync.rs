@@ -228,7 +228,7 @@ fn a_dead_disk_of_the_primary_is_served_by_the_other_node() {
     let mut pair = Pair::replicating(&plan("sync"));
     pair.qemu_io(Side::Near, "data", &["write -P 5 0 1M", "flush"]);
     pair.wait_for_rest(Side::Near);
-    pair.done(Side::Near, &["group", "detach", GROUP, "data"]);
+    pair.done(Side::Near, &["group", "detach", GROUP, "data", "--force"]);
     pair.wait_for(Side::Near, "replicating");
     expect(&pair.run(Side::Near, &["sync", GROUP, "--reverse"]), 2, &["nothing was changed", "--yes"]);
     pair.done(Side::Near, &["sync", GROUP, "--reverse", "--yes"]);
@@ -245,6 +245,22 @@ fn a_dead_disk_of_the_primary_is_served_by_the_other_node() {
     pair.wait_for_rest(Side::Near);
     pair.stop_both();
     pair.assert_equal(&VOLUMES);
+}
+
+/// Whatever is refused changes nothing of what goes on; and whoever forces the node that serves opens its exports to everybody.
+#[test]
+fn a_promotion_that_is_refused_ends_no_reverse_sync_and_a_forced_one_does() {
+    let mut pair = Pair::replicating(&plan("sync"));
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 64k", "flush"]);
+    pair.done(Side::Near, &["group", "detach", GROUP, "log", "--force"]);
+    pair.wait_for(Side::Near, "replicating");
+    pair.done(Side::Near, &["sync", GROUP, "--reverse", "--yes"]);
+    pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 5 0 64k"]).0);
+    expect(&pair.run(Side::Near, &["promote", GROUP, "--in-window"]), 2, &["is primary and connected"]);
+    pair.qemu_io(Side::Near, "data", &["write -P 6 64k 64k", "flush"]);
+    let forced = pair.run(Side::Far, &["promote", GROUP, "--force", "--yes"]);
+    expect(&forced, 0, &["the reverse sync is over"]);
+    pair.qemu_io(Side::Far, "data", &["read -P 6 64k 64k"]);
 }
 
 #[test]

@@ -129,6 +129,9 @@ pub enum ApiRequest {
         group: String,
         #[serde(default, skip_serializing_if = "is_false")]
         ends: bool,
+        /// The asking node is the primary, and serves its clients itself.
+        #[serde(default, skip_serializing_if = "is_false")]
+        home_serves: bool,
     },
     /// Resolve a fork: the content of this node is kept, and the other one yields. What that held where the two differ is saved first.
     Resolve {

@@ -397,7 +397,7 @@ impl Desk {
                 self.announced(&group, skip_hooks, serves).await
             }
             ApiRequest::Reverse(order) => reverse::order(self, &order).await,
-            ApiRequest::Lend { group, ends } => reverse::lend(self, &group, ends, from_node).await,
+            lent @ ApiRequest::Lend { .. } => reverse::lend(self, &lent, from_node).await,
             ApiRequest::Reset { group } => self.reset(&group).await,
             ApiRequest::DetachVolume { group, volume, close_clients, force } => {
                 DiskDesk(self).detach(&group, &volume, (close_clients, force)).await

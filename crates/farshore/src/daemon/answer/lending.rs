@@ -9,16 +9,9 @@ use crate::api::refusals::DeskRefusal;
 use crate::daemon::reverses::ReversePlace;
 
 /// The term of a node whose clients are served by its peer goes on: that hands over what they have seen.
-pub(super) async fn begins_term(
-    desk: &Desk,
-    name: &str,
-    (id, force): (GroupId, bool),
-) -> Result<Result<Option<String>, String>, Gone> {
+pub(super) async fn begins_term(desk: &Desk, name: &str, force: bool) -> Result<Result<Option<String>, String>, Gone> {
     if desk.reverses.is_home(name) && !force {
         return Ok(Ok(None));
-    }
-    if force && !desk.reverses.is_server(name) {
-        is_forced(desk, name, id).await?;
     }
     Ok(desk.terms.begin(name).await)
 }
@@ -47,16 +40,17 @@ pub(super) async fn serves(desk: &Desk, name: &str, is_server: bool) -> Result<R
     Ok(Ok(()))
 }
 
-/// An operator promotes this node by force: whatever was agreed on with the peer counts no more.
-async fn is_forced(desk: &Desk, name: &str, id: GroupId) -> Result<(), Gone> {
-    let Some(place) = desk.reverses.place(name) else { return Ok(()) };
+/// An operator has promoted this node by force: whatever was agreed on with the peer counts no more. True: something was.
+pub(super) async fn is_forced(desk: &Desk, name: &str, id: GroupId) -> Result<bool, Gone> {
+    let Some(place) = desk.reverses.place(name) else { return Ok(false) };
     if let Err(why) = desk.reverses.end(name).await {
         tracing::warn!("{name}: {why}");
     }
     match place {
-        ReversePlace::Home { .. } => desk.control.clients(id, ClientsOrder::Part).await,
-        ReversePlace::Server => desk.control.lend(id, None).await,
+        ReversePlace::Home { .. } => desk.control.clients(id, ClientsOrder::Part).await?,
+        ReversePlace::Server => desk.control.lend(id, None).await?,
     }
+    Ok(true)
 }
 
 /// This node is the secondary now: it serves nobody.

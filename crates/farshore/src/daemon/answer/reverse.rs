@@ -38,6 +38,8 @@ const QUIET_PATIENCE: Duration = Duration::from_secs(10);
 const QUIET_LOOK: Duration = Duration::from_millis(5);
 /// How long both nodes get to see that both are primary.
 const FORK_PATIENCE: Duration = Duration::from_secs(5);
+/// A step of a reverse sync is waited for so long before it is stopped.
+const STEP_PATIENCE: Duration = Duration::from_secs(15);
 /// A node that is to yield is asked so often, each time after this pause.
 const YIELD_TRIES: u32 = 30;
 const YIELD_AFTER: Duration = Duration::from_millis(300);
@@ -50,7 +52,7 @@ pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Go
     };
     let Some(peer) = group.peer_of(&desk.node).cloned() else { unreachable!("a group has two nodes") };
     if order.stop {
-        return stop(desk, (name, id), &peer).await;
+        return stop_in_turn(desk, (name, id), &peer).await;
     }
     match desk.reverses.place(name) {
         Some(ReversePlace::Home { .. }) => {
@@ -226,7 +228,7 @@ impl Begin<'_> {
         if let Err(why) = self.desk.reverses.end(self.name()).await {
             tracing::warn!("{}: {why}", self.name());
         }
-        let _ = self.ask(ApiRequest::Lend { group: self.name().to_owned(), ends: true }).await;
+        let _ = self.ask(ApiRequest::Lend { group: self.name().to_owned(), ends: true, home_serves: true }).await;
         Ok(())
     }
 
@@ -289,7 +291,7 @@ impl Begin<'_> {
     /// The peer is promoted by force, and its content is kept: as 'promote --force' and 'resolve --keep'.
     async fn peer_takes_over(&self) -> Result<Result<(), Reply>, Gone> {
         let (desk, name, peer) = (self.desk, self.name(), self.peer.to_string());
-        let promotes = ApiRequest::Lend { group: name.to_owned(), ends: false };
+        let promotes = ApiRequest::Lend { group: name.to_owned(), ends: false, home_serves: false };
         if let Err(why) = answered(self.ask(promotes).await) {
             return Ok(Err(Reply::refused(DeskRefusal::PeerNotReached, format!("{name}: node {peer}: {why}"))));
         }
@@ -370,6 +372,24 @@ fn lacks(peer: &NodeName, now: &GroupStatus) -> String {
 // ---- it ends -------------------------------------------------------------------------------------------------------------
 
 /// It ends where it stands: the peer stays the primary, and serves its own clients.
+/// Not while this node takes over: what was stopped would begin again with that.
+async fn stop_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
+    if !desk.reverses.is_home(name) {
+        return stop(desk, (name, id), peer).await;
+    }
+    let until = Instant::now() + STEP_PATIENCE;
+    while !desk.reverses.begins_step(name) {
+        if Instant::now() >= until || !desk.reverses.is_home(name) {
+            let message = format!("{name}: this node is about to take over from node {peer}: 'farshore status {name}'");
+            return Ok(Reply::refused(DeskRefusal::ReverseUnderWay, message));
+        }
+        sleep(QUIET_LOOK).await;
+    }
+    let stopped = stop(desk, (name, id), peer).await;
+    desk.reverses.is_done(name);
+    stopped
+}
+
 async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
     let Some(place) = desk.reverses.place(name) else {
         return Ok(Reply::unchanged(format!("{name}: no reverse sync is under way; nothing to do")));
@@ -385,7 +405,8 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
     }
     desk.control.clients(id, ClientsOrder::Part).await?;
     let mut warnings = Vec::new();
-    let told = (desk.ask_peer)(peer.to_string(), ApiRequest::Lend { group: name.to_owned(), ends: true }).await;
+    let ends = ApiRequest::Lend { group: name.to_owned(), ends: true, home_serves: false };
+    let told = (desk.ask_peer)(peer.to_string(), ends).await;
     if let Err(why) = answered(told) {
         warnings.push(format!(
             "node {peer} was not told: {why}. It serves nobody until 'farshore sync {name} --reverse --stop' is typed there"
@@ -400,7 +421,12 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
 // ---- on the node that serves -----------------------------------------------------------------------------------------------
 
 /// The peer has this node promoted by force for its clients; or `ends`: its clients are not served here any more.
-pub(super) async fn lend(desk: &Desk, name: &str, ends: bool, from_node: Option<&str>) -> Result<Reply, Gone> {
+/// `home_serves`: the peer is the primary, and serves them itself.
+pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>) -> Result<Reply, Gone> {
+    let ApiRequest::Lend { group: name, ends, home_serves } = lent else {
+        unreachable!("it is asked for nothing else")
+    };
+    let (name, ends, home_serves) = (name.as_str(), *ends, *home_serves);
     let (id, group) = match desk.find_taken_up(name) {
         Ok(found) => found,
         Err(unknown) => return Ok(unknown),
@@ -411,6 +437,14 @@ pub(super) async fn lend(desk: &Desk, name: &str, ends: bool, from_node: Option<
             format!("{name}: daemons order this of each other: type 'farshore sync {name} --reverse' on the primary");
         return Ok(Reply::refused(DeskRefusal::NotCarried, message));
     };
+    if ends && home_serves && is_primary(desk, id).await? {
+        // It was promoted for clients that never came: both would serve.
+        let message = format!(
+            "{name}: node {peer} is the primary, and this node was promoted for its clients: the exports here stay closed until 'farshore resolve \
+             {name}' says whose content counts"
+        );
+        return Ok(Reply::refused(RefusalCode::HistoriesApart, message));
+    }
     if ends {
         return match desk.reverses.is_server(name) {
             true => stop(desk, (name, id), &peer).await,
@@ -525,7 +559,8 @@ async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
         }
     }
     // A peer that is secondary serves nobody, told or not.
-    let _ = (desk.ask_peer)(peer.to_string(), ApiRequest::Lend { group: name.to_owned(), ends: true }).await;
+    let ends = ApiRequest::Lend { group: name.to_owned(), ends: true, home_serves: true };
+    let _ = (desk.ask_peer)(peer.to_string(), ends).await;
     Ok(())
 }
 

@@ -138,7 +138,7 @@ impl Desk {
             {
                 return Ok(refusal);
             }
-            unrecorded = match lending::begins_term(self, name, (id, how.force)).await? {
+            unrecorded = match lending::begins_term(self, name, how.force).await? {
                 Ok(unrecorded) => unrecorded,
                 Err(why) => {
                     let message = format!("{name}: {why}; the node was not promoted");
@@ -156,6 +156,15 @@ impl Desk {
         let mut reply = self.command(name, command).await?;
         // It is on record, or was refused; or its group has failed.
         alone.is_shown(false);
+        if how.force
+            && let Reply::Ok { message, unchanged, .. } = &mut reply
+            // The peer may just have it promoted for its clients.
+            && (*unchanged || !self.reverses.is_server(name))
+            && lending::is_forced(self, name, id).await?
+        {
+            *message += "; the reverse sync is over: this node serves its own clients alone";
+            *unchanged = false;
+        }
         if let Reply::Ok { message, warnings, unchanged, .. } = &mut reply {
             // Whoever types it again may not have heard the first warning.
             let again = (*unchanged && message.contains(BOTH_PRIMARY)).then(|| BOTH_PRIMARY.to_owned());

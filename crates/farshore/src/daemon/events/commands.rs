@@ -82,7 +82,7 @@ impl CommandText {
                 ("switchover", Some(&order.group), switchover_words(order))
             }
             ApiRequest::Reverse(order) => ("sync", Some(&order.group), reverse_words(order)),
-            ApiRequest::Lend { group, ends } => ("lend", Some(group), flag(*ends, "--stop")),
+            ApiRequest::Lend { group, ends, .. } => ("lend", Some(group), flag(*ends, "--stop")),
             ApiRequest::Keep { group, over, discard, by_policy } => {
                 let discard = if *discard { " --discard" } else { "" };
                 ("resolve keep", Some(group), format!("{over:016x}{discard}{}", policy_words(*by_policy)))
