@@ -201,7 +201,7 @@ fn an_older_peer_is_told_from_a_dead_one() {
             stream.write_all(&REFUSAL).await.expect("it listens");
             let _ = stream.read_to_end(&mut Vec::new()).await;
         });
-        not_reached(ask(&east(), address).await, "its farshore is older and knows of none (upgrade it)");
+        not_reached(ask(&east(), address).await, "its farshore is older and does not know what it is for (upgrade it)");
     });
 }
 

@@ -169,6 +169,21 @@ fn with_the_link_up_the_window_is_taken_back_in_a_round_trip() {
     }
 }
 
+/// A write is under way on a slow disk while the mode is taken back and typed again: its writer does not wait as long as windows are given.
+#[test]
+fn whoever_waits_for_a_window_is_let_go_before_the_next_one() {
+    let mut world = in_window(holding(Mode::Nearsync));
+    world.set(GROUP, |settings| settings.mode = Mode::Async);
+    world.cluster[0].storage.trouble.stalled_until = world.now() + 3 * SECOND;
+    let slow = world.write(0, 64 * KIB, 8 * KIB);
+    world.pass(100 * MILLISECOND);
+    world.set(GROUP, |settings| settings.mode = Mode::Nearsync);
+    world.until("a window is given again", |world| left(world).is_some());
+    let (done, after) = world.answer(slow);
+    assert!(done && after < 5 * SECOND, "{after} ns");
+    world.until("and again", |world| left(world).is_some());
+}
+
 /// A primary that was killed, and starts while its peer is away, keeps to what the run before gave.
 #[test]
 fn a_primary_that_starts_anew_keeps_to_the_window() {

@@ -38,6 +38,10 @@ impl GivenWindow {
         (!self.held.is_empty()).then(|| (self.held.len(), self.until.since(now)))
     }
 
+    pub fn holds_nobody(&self) -> bool {
+        self.held.is_empty()
+    }
+
     /// This run begins: one before it may have given so long a window a moment ago.
     pub fn remember(&mut self, now: Mono, window: Duration) {
         (self.until, self.recorded) = (now.plus(window).max(self.until), window);
@@ -118,6 +122,9 @@ pub(super) fn holds_answer(common: &mut GroupCommon, cx: &mut Cx, slot: u32) -> 
 /// The window is over: whoever waited for that has his answer.
 pub(crate) fn window_ended(common: &mut GroupCommon, cx: &mut Cx) {
     if common.window.is_open(cx.now.mono) {
+        if !common.window.holds_nobody() {
+            cx.timers.set(TimerKey::Group(common.id(), GroupTimer::Window), common.window.until);
+        }
         return;
     }
     for slot in core::mem::take(&mut common.window.held) {

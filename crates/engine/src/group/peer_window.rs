@@ -72,6 +72,8 @@ fn may_give(group: &Group, cx: &Cx) -> Option<Duration> {
         greeting.hello().is_some_and(|hello| !hello.failed && hello.detached.is_empty() && hello.unfilled.is_empty())
     };
     let is_whole = common.sb.aside.is_empty() && has_all(&primary.peer.greeting);
+    // Whoever waits for the end of the last one is let go first: a window that is given again and again has none.
+    let is_whole = is_whole && common.window.holds_nobody();
     (in_step && is_whole && cx.peer.link.is_some()).then_some(window)
 }
 

@@ -68,6 +68,7 @@ desk_refusals! {
     TermNotRecorded = "term-not-recorded", Never, "the state disk takes no change, so the node was not promoted";
     ReverseUnderWay = "reverse-under-way", Later, "a reverse sync of the group is under way: it ends by itself, or by `sync --reverse --stop`";
     ReverseGivesUp = "reverse-gives-up", Never, "the peer lacks what was written here, which a reverse sync gives up; `--yes` says that it may";
+    ReverseOver = "reverse-over", Never, "the peer was told to serve the clients of this node no more: they are cut off, and it stays the primary";
     NotDoneYet = "not-done-yet", Later, "the answer takes too long; the operation goes on in the daemon, and can be waited for";
     TooManyRequests = "too-many-requests", Later, "so many requests are under way in the daemon that it takes no more";
     DaemonStopping = "daemon-stopping", Later, "the daemon is being stopped or has just started: its data thread does not answer";

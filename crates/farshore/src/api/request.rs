@@ -248,6 +248,9 @@ pub struct SwitchoverOrder {
     /// Nothing is changed: the answer is the refusal that it would get now, if any.
     #[serde(default, skip_serializing_if = "is_false")]
     pub only_asks: bool,
+    /// It ends a reverse sync of the node that is to be primary, and counts as long as the other one serves its clients.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ends_reverse: bool,
 }
 
 /// A reverse sync as it is ordered.

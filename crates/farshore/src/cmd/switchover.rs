@@ -41,7 +41,7 @@ pub fn run(args: &SwitchoverArgs) -> CommandOutcome {
 pub(super) fn order(reach: &ReachAny, group: &str, terms: &Terms, json: bool) -> RoleOrder {
     let Terms { to, close_clients, timeout_ms, skip_hooks } = terms.clone();
     let group = group.to_owned();
-    let switchover = SwitchoverOrder { group, to, close_clients, timeout_ms, skip_hooks, only_asks: false };
+    let switchover = SwitchoverOrder { group, to, close_clients, timeout_ms, skip_hooks, ..SwitchoverOrder::default() };
     RoleOrder {
         reach: reach.clone(),
         request: ApiRequest::Switchover(switchover),

@@ -160,6 +160,10 @@ impl GroupForward {
         }
     }
 
+    pub fn is_paused(&self) -> bool {
+        self.status().is_paused
+    }
+
     /// What was not answered, in the order in which it came.
     pub fn end(self) -> Vec<HeldRequest> {
         let taken = self.volumes.values().map(|(volume, _)| volume.requests.take().kept);

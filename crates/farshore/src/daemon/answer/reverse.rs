@@ -346,6 +346,12 @@ impl Begin<'_> {
 }
 
 /// Why an order to the peer came to nothing.
+/// The node that served was told to stop.
+fn is_over_there(reply: &Result<Reply, String>) -> bool {
+    let Ok(Reply::Error { refusal: Some(refusal), .. }) = reply else { return false };
+    refusal.code == DeskRefusal::ReverseOver.word()
+}
+
 fn answered(reply: Result<Reply, String>) -> Result<(), String> {
     match reply {
         Ok(Reply::Ok { .. }) => Ok(()),
@@ -566,6 +572,8 @@ async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
 
 /// A grant was lost on its way, in one direction or the other: what both have on record decides, and no force.
 async fn nobody_is_primary(desk: &Desk, (name, peer): (&str, &NodeName), now: &GroupStatus) -> Result<(), Gone> {
+    // Nobody serves: what is asked waits for whichever node is promoted.
+    desk.control.clients(now.id, ClientsOrder::Pause).await?;
     let reply = match now.identity.handed_over {
         true => {
             let again =
@@ -601,11 +609,24 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
             group: name.to_owned(),
             to: Some(desk.node.to_string()),
             only_asks,
+            ends_reverse: true,
             ..SwitchoverOrder::default()
         };
         (desk.ask_peer)(peer.to_string(), ApiRequest::Switchover(order))
     };
-    if let Err(why) = answered(order(true).await) {
+    let may = order(true).await;
+    if is_over_there(&may) {
+        // What waits here must not land behind what others have written there since.
+        tracing::warn!("{name}: node {peer} was told to serve the clients of this node no more: they are cut off");
+        return match desk.reverses.end(name).await {
+            Ok(()) => desk.control.clients(id, ClientsOrder::Part).await,
+            Err(why) => {
+                desk.reverses.refused(name, why, AGAIN_AFTER);
+                Ok(())
+            }
+        };
+    }
+    if let Err(why) = answered(may) {
         desk.reverses.refused(name, why, AGAIN_AFTER);
         return Ok(());
     }

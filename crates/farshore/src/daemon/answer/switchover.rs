@@ -53,6 +53,13 @@ impl Desk {
             let message = format!("{name}: node {to:?} has no copy of it: its nodes are {primary} and {secondary}");
             return Ok(Reply::refused(RefusalCode::NotInGroup, message));
         };
+        if order.ends_reverse && !self.reverses.is_server(name) {
+            let message = format!(
+                "{name}: node {} serves the clients of node {to} no more, as an operator said there",
+                self.node
+            );
+            return Ok(Reply::refused(DeskRefusal::ReverseOver, message));
+        }
         if order.only_asks {
             return self.command(name, self.handover_to(to, order)).await;
         }

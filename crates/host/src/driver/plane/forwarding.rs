@@ -134,6 +134,16 @@ impl PlaneCore {
         None
     }
 
+    /// All clients that the peer served leave, whoever serves the group from now on.
+    pub(super) fn cut_off_forwarded(&mut self, group: GroupId) {
+        let Some(waiting) = self.forwards.end(group) else { return };
+        for HeldRequest { client, cookie, .. } in waiting {
+            self.clients.answer(client, cookie, RequestOutcome::Failed(RequestFailure::Gone));
+        }
+        let groups = &self.groups;
+        self.clients.part_those(|at| groups.is_of(at, group));
+    }
+
     /// Nobody serves clients of the group here any more: they leave.
     pub(super) fn part_with_forwarded(&mut self, group: GroupId) {
         let Some(waiting) = self.forwards.end(group) else { return };

@@ -13,6 +13,10 @@ impl PlaneCore {
     /// The group serves again. Its clients go on where they were, and those whose volume is not what they were told of leave.
     pub(super) fn go_on_with_held(&mut self, group: GroupId) {
         let held = self.held.end(group);
+        if self.forwards.of(group).is_some_and(|forward| !forward.is_paused()) {
+            // Nobody made the peer come to rest: what was asked there, or waits for it, may be older than what stands here, or newer.
+            self.cut_off_forwarded(group);
+        }
         let forwarded = self.forwards.end(group);
         if held.is_none() && forwarded.is_none() {
             return;
