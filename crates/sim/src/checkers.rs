@@ -18,7 +18,7 @@ use engine::identity::Role;
 use engine::state::{Broken, Protection, State};
 use engine::status::GroupGlance;
 use engine::wire::FrameHeader;
-use engine::{GroupId, Incarnation, Position, StartAlone, Store};
+use engine::{GroupId, Incarnation, Position, StartAlone, Store, VolumeId};
 
 use crate::nodes::SimCluster;
 use crate::options::SimOptions;
@@ -306,13 +306,20 @@ impl Checkers {
         self.newcomers.opens(cluster, node, group)?;
         let images = cluster.views(node, group);
         if opening.lost_power && !alone && !chosen {
+            // Of a volume that is detached here nothing is served, and nothing fetched.
+            let has_device = |number: u16| {
+                let position = cluster.position(node, group, VolumeId(number));
+                position.is_none_or(|position| !cluster[node].storage.is_detached(group, position))
+            };
+            let served: Vec<&[u8]> =
+                (0..).zip(&images).map(|(number, image)| if has_device(number) { *image } else { &[] }).collect();
             let peer = cluster.other(group, node);
             let stands = cluster.glance(peer, group).filter(|g| g.running && !g.identity.inconsistent);
             let mut at = stands.map(|g| g.identity.position).into_iter().chain(self.ever_confirmed(group, peer));
             at.try_for_each(|at| {
                 // A start has flushed what a killed run had written, before it was recorded: from then on nothing of that run is fetched.
                 let flushed = opening.flushed_before.is_some_and(|run| run > at.incarnation);
-                self.writes.check_pulled(group, at, flushed, &images)
+                self.writes.check_pulled(group, at, flushed, &served)
             })?;
         }
         self.facts.remove(KnownFact::OperatorAsked(group, node));

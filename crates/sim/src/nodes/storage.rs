@@ -367,7 +367,7 @@ impl NodeStorage {
     /// The stores of the group are closed, or open again.
     pub fn closes(&mut self, group: GroupId, closed: bool) {
         if closed {
-            self.untouched = self.detached.clone();
+            self.touches_no_more(group);
             self.closed.insert(group)
         } else {
             self.closed.remove(&group)
@@ -415,7 +415,14 @@ impl NodeStorage {
         if is_detached {
             self.detached.insert(store);
         }
-        self.untouched = self.detached.clone();
+        self.touches_no_more(group);
+    }
+
+    /// Of this group: another one, whose volume is detached too, may still be coming to rest.
+    fn touches_no_more(&mut self, group: GroupId) {
+        let is_its = |store: &Store| matches!(store, Store::Volume(of, _) if *of == group);
+        self.untouched.retain(|store| !is_its(store));
+        self.untouched.extend(self.detached.iter().filter(|store| is_its(store)).copied());
     }
 
     /// Some group had the device, and none has it now.

@@ -217,7 +217,9 @@ fn leave(world: &mut World, node: usize, group: GroupId, now: &[NamedVolume], al
     let (at, before) = (member(&world.cluster, node, group), world.cluster.volumes(node, group));
     let role = world.cluster.readable_record(node, group).map(|record| record.identity.role);
     for volume in before {
-        if now.iter().any(|stays| stays.number == volume.number) {
+        // Under another name, and on another device, it is one that left and another one that comes, whatever the operator means by it.
+        let is_it = |stays: &NamedVolume| stays.name == volume.name || stays.devices[at] == volume.devices[at];
+        if now.iter().any(|stays| stays.number == volume.number && is_it(stays)) {
             continue;
         }
         if world.cluster.primary(group) == node {
