@@ -42,6 +42,12 @@ fn assert_kept(mut pair: Pair, primary: Side, run: &WriterRun) {
     Side::BOTH.iter().for_each(|node| run.assert_kept(&pair, *node, &promised));
 }
 
+/// An order to sync needs a peer: the link may come back after the clients' own connections.
+fn sync_once_met(pair: &mut Pair, primary: Side) {
+    pair.until("the nodes have met", |pair| pair.status(primary)["peers"][0]["link"] == "connected");
+    pair.done(primary, &["sync", GROUP]);
+}
+
 /// The primary has changed, and syncs nothing: the reverse sync stays where it is.
 fn served_by_far(pair: &mut Pair) {
     let said = pair.done(Side::Near, &["sync", GROUP, "--reverse", "--full"]);
@@ -138,7 +144,7 @@ fn a_killed_server_costs_its_clients_a_wait() {
     }
     load.wait_for_more(&mut pair, 100);
     println!("the longest request took {:?}", load.take_longest());
-    pair.done(Side::Far, &["sync", GROUP]);
+    sync_once_met(&mut pair, Side::Far);
     until_home(&mut pair, Side::Near);
     load.wait_for_more(&mut pair, 100);
     load.stop();
@@ -155,7 +161,7 @@ fn a_killed_home_goes_on_with_it() {
     pair.serve(Side::Near);
     pair.until("its exports are open", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 3 0 64k"]).0);
     assert!(is_primary(&pair, Side::Far));
-    pair.done(Side::Far, &["sync", GROUP]);
+    sync_once_met(&mut pair, Side::Far);
     until_home(&mut pair, Side::Near);
     pair.qemu_io(Side::Near, "data", &["read -P 3 0 64k", "write -P 4 64k 64k", "flush"]);
     pair.wait_for_rest(Side::Near);
@@ -183,7 +189,7 @@ fn a_cut_line_costs_clients_a_wait() {
     pair.relay().restore();
     load.wait_for_more(&mut pair, 100);
     println!("the longest request took {:?}", load.take_longest());
-    pair.done(Side::Near, &["sync", GROUP]);
+    sync_once_met(&mut pair, Side::Near);
     until_home(&mut pair, Side::Far);
     load.wait_for_more(&mut pair, 100);
     load.stop();
