@@ -10,21 +10,13 @@ use engine::state::{Degrade, Mode, Policy, State};
 use engine::{Command, CommandResult, NodeId, RefusalCode, VolumeId};
 use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, node_failed, options, state};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, node_failed, options, state};
 use sim::world::resets::{attaches, detaches};
 
 const LOST: VolumeId = VolumeId(1);
 /// What is on a disk that comes.
 const COMES_WITH: u8 = 0x33;
 const REJOIN: Command = Command::Rejoin { volume: LOST };
-
-/// What the lives of seeds show seldom, these tests show.
-fn may_inject() {
-    #[cfg(feature = "injected-faults")]
-    if let Ok(fault) = std::env::var("FARSHORE_INJECT") {
-        assert!(engine::injected_fault::inject(&fault), "there is no fault {fault}");
-    }
-}
 
 fn peace(mode: Mode) -> ScenarioWorld {
     may_inject();

@@ -10,7 +10,7 @@ use engine::other_volumes::Obstacle;
 use engine::state::{Degrade, Mode, Policy, State};
 use engine::{Command, CommandResult, GroupId, NodeId, RefusalCode, VolumeId};
 use sim::options::SimOptions;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, state};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options, state};
 use sim::simulation::run_life;
 use sim::world::other_volumes::{self, Refusal};
 
@@ -20,14 +20,6 @@ const LOG: VolumeId = VolumeId(1);
 /// Before, between and behind the names of the first two volumes.
 const NAMES: [u32; 3] = [500, 1500, 2500];
 const ORDERS: [[usize; 2]; 2] = [[0, 1], [1, 0]];
-
-/// What the lives of seeds show seldom, these tests show.
-fn may_inject() {
-    #[cfg(feature = "injected-faults")]
-    if let Ok(fault) = std::env::var("FARSHORE_INJECT") {
-        assert!(engine::injected_fault::inject(&fault), "there is no fault {fault}");
-    }
-}
 
 fn peace_of(options: SimOptions) -> ScenarioWorld {
     may_inject();
