@@ -9,7 +9,7 @@ mod checked_text;
 mod configuration;
 mod current_config;
 mod demotions;
-mod detached;
+pub mod detached;
 mod device_record;
 pub mod devices;
 mod difference;

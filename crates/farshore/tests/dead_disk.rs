@@ -201,6 +201,43 @@ fn a_detached_volume_leaves_the_group_and_comes_again() {
     assert!(far.len() > near.len() && far[..near.len()] == near, "all of it was sent");
 }
 
+// proves: P8
+/// The kernel gave the dead disk's name to the disk of another volume: no daemon of the machine started any more.
+#[test]
+fn the_path_of_a_dead_disk_that_leads_to_another_volume_stops_nobody() {
+    let mut pair = Pair::replicating(&PairPlan { volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    let path = pair.device(Side::Far, "data");
+    fs::remove_file(&path).expect("it was there");
+    pair.done(Side::Far, &["group", "detach", GROUP, "data"]);
+    pair.wait_for(Side::Near, "replicating");
+    std::os::unix::fs::symlink(pair.device(Side::Far, "log"), &path).expect("a link");
+    for node in Side::BOTH {
+        assert!(pair.stop(node).success());
+        pair.serve(node);
+    }
+    pair.wait_for(Side::Near, "replicating");
+    assert!(volume(&pair, Side::Far, "detached"));
+    let text = fs::read_to_string(pair.config()).expect("the configuration is there");
+    let group = format!("[groups.{GROUP}]\n");
+    assert!(text.contains(&group), "{text}");
+    fs::write(pair.config(), text.replace(&group, &format!("{group}wait_limit = \"7s\"\n"))).expect("written");
+    for node in Side::BOTH {
+        let (code, said) = pair.output_of(node, &["config", "check"]);
+        assert!(code < 2, "{said}");
+        pair.done(node, &["config", "apply"]);
+    }
+    pair.until("it holds", |pair| {
+        Side::BOTH.iter().all(|node| pair.status(*node)["settings"]["wait_limit"]["value"] == "7s")
+    });
+    // It stays what it is: the other volume's disk.
+    expect(&pair.run(Side::Far, &["group", "attach", GROUP, "data"]), 2, &["two volumes cannot share a device"]);
+    pair.qemu_io(Side::Near, "log", &["write -P 6 0 64k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    fs::remove_file(&path).expect("the link");
+    pair.stop_both();
+    pair.assert_equal(&["log"]);
+}
+
 // proves: P1, P2
 /// Nothing is wrong with the disk, and the other node does not have what stands on it: it is not given up by a word.
 #[test]

@@ -36,7 +36,7 @@ pub use config::hooks::{ConfiguredHook, HookEvents, HookUrl};
 pub use config::local::programs::wrong_program;
 pub use config::local::secret::{SecretFile, create_secret};
 pub use config::local::silent::Silent;
-pub use config::local::{Proof, host_name};
+pub use config::local::{DetachedVolumes, Proof, host_name};
 pub use config::{
     Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, FileEngineChoice, ListenAddress, PeerCommands, Tls,
     TopLevelKeys,

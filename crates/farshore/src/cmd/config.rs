@@ -3,7 +3,7 @@
 use settings::{Config, ConfigProblem, GroupOverrides, LinkOverrides, NodeName, Problems, example, host_name};
 
 use crate::args::CheckArgs;
-use crate::daemon::{devices, names};
+use crate::daemon::{detached, devices, names};
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
 
 pub fn check(args: &CheckArgs) -> CommandOutcome {
@@ -19,7 +19,7 @@ pub fn check(args: &CheckArgs) -> CommandOutcome {
     let mut warnings = config.warnings();
     match &node {
         Some(node) => {
-            let (mut problems, silent) = config.check_local(node);
+            let (mut problems, silent) = config.check_local(node, &detached::of_machine(&config, node));
             problems.extend(names::refused(&config, node));
             problems.extend(devices::refused(&config, node, &silent));
             problems.extend(overrides_refused(&config, node));

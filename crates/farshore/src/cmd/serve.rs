@@ -14,7 +14,7 @@ pub fn run(args: &ServeArgs) -> CommandOutcome {
     super::inputs::forbid_core_dumps()?;
     let config = Config::load(&args.config)?;
     let name = config.local_node(args.node.as_deref())?;
-    let silent = config.check_to_serve(&name)?;
+    let silent = config.check_to_serve(&name, &daemon::detached::of_machine(&config, &name))?;
     let proof = config.proof(&name)?;
     let node = config.node(&name).ok_or("the node is not in the configuration")?;
     make_state_directory(&node.state)?;

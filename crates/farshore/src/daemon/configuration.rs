@@ -10,7 +10,7 @@ use settings::keys::SettingKey;
 use settings::{Config, ConfiguredGroup, ConfiguredVolume, GroupOverrides, Keyed, LinkOverrides, NodeName, Problems};
 use units::size::show_exact;
 
-use super::{devices, names};
+use super::{detached, devices, names};
 
 use crate::api::{CONFIG_PLAN_SCHEMA, ConfigAction, ConfigPlan, ConfigStep};
 
@@ -46,7 +46,8 @@ pub(super) fn read(now: &Config, node: &NodeName) -> Result<Config, String> {
     if wanted.node(node).is_none() {
         return Err(format!("{}: node {node}, which this daemon is, is not in the file any more", now.file.display()));
     }
-    let silent = wanted.check_to_serve(node).map_err(|problems| problems.to_string())?;
+    let detached = detached::of_machine(&wanted, node);
+    let silent = wanted.check_to_serve(node, &detached).map_err(|problems| problems.to_string())?;
     let mut problems = names::refused(&wanted, node);
     problems.extend(devices::refused(&wanted, node, &silent));
     problems.extend(wanted.groups_of(node).filter_map(|group| {

@@ -12,11 +12,23 @@ use engine::{RefusalCode, VolumeId, VolumeSet};
 use host::disk::device_id::DeviceId;
 use host::disk::meta::read_blocks;
 use host::disk::volume::look;
-use settings::{Config, ConfiguredGroup, NodeName};
+use settings::{Config, ConfiguredGroup, ConfiguredNode, DetachedVolumes, NodeName};
 use units::size::show_exact;
 
 use super::device_record::{self as record, GroupDevices};
 use super::group_directory::GROUPS;
+
+/// The volumes without a device of `node`, and of other nodes of its machine as far as their records can be read.
+pub fn of_machine(config: &Config, node: &NodeName) -> DetachedVolumes {
+    let mut found = DetachedVolumes::default();
+    for ConfiguredNode { name, .. } in config.nodes_of_machine(node) {
+        for group in config.groups_of(name) {
+            let detached = DetachRecord::of(config, name, group).read().unwrap_or_default();
+            detached.keys().for_each(|volume| found.add(name, group.name.as_str(), volume));
+        }
+    }
+    found
+}
 
 /// Why nothing is recorded, and the code if it is a refusal of its own.
 pub(super) type NotRecorded = (Option<RefusalCode>, String);

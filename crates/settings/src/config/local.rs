@@ -4,6 +4,7 @@ pub mod programs;
 pub mod secret;
 pub mod silent;
 
+use std::collections::BTreeSet;
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -14,7 +15,7 @@ use host::disk::volume::{self, OpenError};
 use host::tls::{Credentials, MemberIdentity, Paths, facts};
 use host::trusted_file::not_ours;
 
-use super::{Config, ConfiguredNode, ListenAddress};
+use super::{Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, ListenAddress};
 use crate::names::NodeName;
 use crate::problem::{ConfigProblem, Problems};
 use crate::suggest;
@@ -24,6 +25,20 @@ use silent::Silent;
 /// The name of this machine, as the kernel has it.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Volumes that are detached, each as node, group and volume: whatever stands at their paths is none of theirs.
+#[derive(Clone, Debug, Default)]
+pub struct DetachedVolumes(BTreeSet<(NodeName, String, String)>);
+
+impl DetachedVolumes {
+    pub fn add(&mut self, node: &NodeName, group: &str, volume: &str) {
+        self.0.insert((node.clone(), group.to_owned(), volume.to_owned()));
+    }
+
+    fn has(&self, node: &NodeName, group: &ConfiguredGroup, volume: &ConfiguredVolume) -> bool {
+        self.0.contains(&(node.clone(), group.name.to_string(), volume.name.to_string()))
+    }
 }
 
 impl Config {
@@ -50,9 +65,15 @@ impl Config {
 
     /// Looks at this machine: devices, state directory and secret of `node`. Every problem found, and the devices that answer nothing,
     /// which are among them and are not to be looked at again.
-    pub fn check_local(&self, node: &NodeName) -> (Vec<ConfigProblem>, Silent) {
+    pub fn check_local(&self, node: &NodeName, detached: &DetachedVolumes) -> (Vec<ConfigProblem>, Silent) {
         let silent = Silent::find(self, node);
-        (check(self, node, DeviceProblems::All, &silent), silent)
+        (check(self, node, DeviceProblems::All, (&silent, detached)), silent)
+    }
+
+    /// The nodes whose volumes are on the same machine as those of `node`, which is one of them.
+    pub fn nodes_of_machine<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = &'a ConfiguredNode> {
+        let machine = self.machine_of(node);
+        self.nodes.iter().filter(move |other| self.machine_of(&other.name) == machine)
     }
 
     /// The same of what others could have changed while the node runs: its state directory, and its secret. Certificates are looked at
@@ -71,13 +92,13 @@ impl Config {
     ///
     /// # Errors
     /// Every problem, in one list.
-    pub fn check_to_serve(&self, node: &NodeName) -> Result<Silent, Problems> {
+    pub fn check_to_serve(&self, node: &NodeName, detached: &DetachedVolumes) -> Result<Silent, Problems> {
         let silent = Silent::find(self, node);
         // A node that does not start for another reason tells of all there is.
-        if check(self, node, DeviceProblems::Found, &silent).is_empty() {
+        if check(self, node, DeviceProblems::Found, (&silent, detached)).is_empty() {
             return Ok(silent);
         }
-        Err(Problems::new(&self.file, check(self, node, DeviceProblems::All, &silent)))
+        Err(Problems::new(&self.file, check(self, node, DeviceProblems::All, (&silent, detached))))
     }
 
     /// Reads what `node` proves with who it is: its certificates, else the shared secret.
@@ -108,7 +129,12 @@ enum DeviceProblems {
     Found,
 }
 
-fn check(config: &Config, name: &NodeName, devices: DeviceProblems, silent: &Silent) -> Vec<ConfigProblem> {
+fn check(
+    config: &Config,
+    name: &NodeName,
+    devices: DeviceProblems,
+    (silent, detached): (&Silent, &DetachedVolumes),
+) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     if let Err(found) = read_proof(config, name) {
         problems.extend(found);
@@ -117,7 +143,7 @@ fn check(config: &Config, name: &NodeName, devices: DeviceProblems, silent: &Sil
         check_state(config, node, &mut problems);
         check_sockets(config, node, &mut problems);
     }
-    check_devices(config, name, (devices, silent), &mut problems);
+    check_devices(config, name, (devices, silent, detached), &mut problems);
     if devices == DeviceProblems::All {
         problems.extend(config.check_hooks());
         problems.extend(config.check_role_hooks(name));
@@ -216,24 +242,27 @@ fn check_sockets(config: &Config, node: &ConfiguredNode, problems: &mut Vec<Conf
     }
 }
 
-/// Every device of this node exists, is something we can use, and is nobody else's under another name.
+/// Every device of this node exists, is something we can use, and is nobody else's under another name. A volume without a device uses none.
 fn check_devices(
     config: &Config,
     name: &NodeName,
-    (devices, silent): (DeviceProblems, &Silent),
+    (devices, silent, detached): (DeviceProblems, &Silent, &DetachedVolumes),
     problems: &mut Vec<ConfigProblem>,
 ) {
     let machine = config.machine_of(name);
     let mut taken: Vec<(Footprint, String)> = Vec::new();
     for group in config.groups_of(name) {
-        if let Some(why) = silent.why(&group.name) {
+        let without = group.volumes.iter().filter(|volume| detached.has(name, group, volume));
+        let without: Vec<_> = without.map(|volume| volume.device(name)).collect();
+        if let Some(why) = silent.why_without(&group.name, &without) {
             if devices == DeviceProblems::All {
                 problems.push(config.problem(&format!("groups.{}", group.name), format!("{}: {why}", group.name)));
             }
             continue;
         }
         for volume in &group.volumes {
-            for (node, device) in volume.devices.iter().filter(|(node, _)| config.machine_of(node) == machine) {
+            let here = volume.devices.iter().filter(|(node, _)| config.machine_of(node) == machine);
+            for (node, device) in here.filter(|(node, _)| !detached.has(node, group, volume)) {
                 let key_path = format!("groups.{}.volumes.{}.{node}", group.name, volume.name);
                 let user = format!("volume {}/{} on node {node}", group.name, volume.name);
                 let mine = node == name;
