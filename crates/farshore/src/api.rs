@@ -35,7 +35,9 @@ pub use link::{
     LinkList, LinkRecord, LinkReport, OptionStatus, SettingStatus, SocketStatus, TcpStatus,
 };
 pub use node::{ClientsStatus, NodeView, PeerSays, STATUS_SCHEMA, SharedView, TlsStatus};
-pub use operations::{ANSWER_SCHEMA, AnswerList, AnswerView, OPERATION_SCHEMA, OperationId, OperationView};
+pub use operations::{
+    ANSWER_SCHEMA, AnswerList, AnswerView, MissingView, OPERATION_SCHEMA, OperationId, OperationView,
+};
 pub use preview::{CONNECT_SCHEMA, ConnectPreview};
 pub use refusals::RefusalView;
 pub use reply::{RecordedBatch, Reply};

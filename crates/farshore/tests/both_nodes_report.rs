@@ -1,7 +1,7 @@
 //! Both nodes tell the same truth of the copy, or since when it is not known; and which of them is set to what.
 // proves: rule 19
 
-use crate::common::{GROUP, Pair, PairPlan, Side};
+use crate::common::{GROUP, Pair, PairPlan, Side, schema};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
@@ -44,6 +44,34 @@ fn a_secondary_reports_what_its_primary_has_queued() {
     pair.serve(Side::Far);
     let page = pair.done(Side::Far, &["status"]);
     assert!(page.contains("  Behind      unknown: near was not heard as primary since this daemon started"), "{page}");
+}
+
+/// Whoever promotes by force has to know how much is given up: the answer had a sequence and no more, and the promotion forgot the rest.
+#[test]
+fn a_forced_promotion_says_how_much_may_be_missing() {
+    let mut pair = Pair::replicating(&PairPlan::default());
+    pair.done(Side::Near, &["link", "set", "rate=8Mbit/s", "compression=off"]);
+    pair.wait_for(Side::Near, "replicating");
+    pair.qemu_io(Side::Near, "data", &["write -P 1 0 12M"]);
+    pair.until("the secondary says what waits there", |pair| lag_bytes(&pair.status(Side::Far)) > Some(2 * MIB));
+    pair.kill(Side::Near);
+    pair.until("the secondary notices", |pair| lag_bytes(&pair.status(Side::Far)).is_none());
+    let promotable = pair.status(Side::Far)["promotable"].clone();
+    let output = pair.run(Side::Far, &["promote", GROUP, "--force", "--json"]);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    schema::check(&document);
+    let (answer, missing) = (&document["answers"][0], &document["answers"][0]["may_be_missing"]);
+    assert_eq!(output.status.code(), Some(1), "{document}");
+    assert!(missing["bytes"].as_u64() > Some(MIB) && missing["heard_s"].as_f64() > Some(0.0), "{document}");
+    assert!(missing["seconds"].is_number() && missing["time"].is_string(), "{document}");
+    assert!(missing["sequence"].as_u64() >= promotable["sequence"].as_u64(), "{promotable} {document}");
+    for text in [&answer["message"], &answer["warnings"]] {
+        let text = text.to_string();
+        assert!(text.contains("the copy was ") && text.contains(" behind when the primary was heard last, "), "{text}");
+    }
+    // Nothing of it is said of a goal that was reached before.
+    let (code, said) = pair.output_of(Side::Far, &["promote", GROUP, "--force"]);
+    assert!(code == 0 && !said.contains("behind"), "{code}: {said}");
 }
 
 /// It printed its own mode for that of its primary, and after a failover served in it without a word.

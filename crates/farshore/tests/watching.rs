@@ -137,6 +137,47 @@ fn on_a_terminal_a_line_within_its_width_is_redrawn() {
     pair.done(Side::Near, &["link", "set", "rate=unlimited"]);
 }
 
+/// Types a line at a terminal at which a command runs: its exit code, and what the terminal showed.
+fn typed_at_a_terminal(pair: &Pair, node: Side, words: &[&str], line: &str) -> (i32, String) {
+    let command = pair.command(node, words);
+    let words = [command.get_program()].into_iter().chain(command.get_args()).map(|word| word.to_string_lossy());
+    let command = words.collect::<Vec<_>>().join(" ");
+    let shown = pair.path("typescript");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "printf '%s\\n' \"$1\" | timeout 80 script -q -e -c \"$2\" \"$3\"", "sh", line, &command]);
+    let output = shell.arg(&shown).env("TERM", "xterm").output().expect("sh runs");
+    (output.status.code().expect("it ended by itself"), fs::read_to_string(&shown).expect("what the terminal got"))
+}
+
+/// At a terminal a forced promotion says what may be lost, and asks.
+#[test]
+fn at_a_terminal_a_forced_promotion_is_asked_about() {
+    let test = "at_a_terminal_a_forced_promotion_is_asked_about";
+    if must_skip(test, &[("script (util-linux)", is_installed("script"))]) {
+        return;
+    }
+    let mut pair = Pair::replicating(&SMALL);
+    pair.kill(Side::Near);
+    pair.until("the copy knows", |pair| pair.status(Side::Far)["peers"][0]["link"] == "disconnected");
+    let promote = ["promote", GROUP, "--force"];
+    for answer in ["no", "", "y"] {
+        // An empty line is asked about again, until the terminal ends.
+        let (code, shown) = typed_at_a_terminal(&pair, Side::Far, &promote, answer);
+        assert!(code == 2 && shown.contains("g: nothing was done"), "{answer:?} {code}: {shown}");
+        for part in ["is lost", "  This copy  ", "  Behind     ", "as the primary said ", "Type yes to promote it"] {
+            assert!(shown.contains(part), "no {part:?} in: {shown}");
+        }
+        assert_eq!(pair.status(Side::Far)["role"], "secondary", "{answer:?}");
+    }
+    let (code, shown) = typed_at_a_terminal(&pair, Side::Far, &promote, "yes");
+    assert!(code == 1 && shown.contains("g: promoted at sequence "), "{code}: {shown}");
+    assert!(shown.contains(" behind when the primary was heard last, "), "{shown}");
+    assert_eq!(pair.status(Side::Far)["role"], "primary");
+    // Nothing is asked where nothing is to be done.
+    let (code, shown) = typed_at_a_terminal(&pair, Side::Far, &promote, "no");
+    assert!(code == 0 && shown.contains("already primary") && !shown.contains("Type yes"), "{code}: {shown}");
+}
+
 /// The objects of a log; each line must be one.
 #[track_caller]
 fn objects(text: &str) -> Vec<Value> {

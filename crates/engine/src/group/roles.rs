@@ -20,7 +20,7 @@ use crate::secondary::roles::unfilled;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::{Phase, Promotion};
-use crate::shared::promotion::{BOTH_PRIMARY, PromotionAnswer, loses_nothing};
+use crate::shared::promotion::{BOTH_PRIMARY, NOT_HERE, PromotionAnswer, loses_nothing};
 use crate::shared::size::ShownSize;
 use crate::state::{Broken, Mode};
 use crate::status::HandoverStage;
@@ -207,7 +207,7 @@ impl Group {
                     .into(),
             )
         } else if force && peer_ahead {
-            let lost = nothing.clone().unwrap_or_else(|| "whatever the peer acknowledged after it is not here".into());
+            let lost = nothing.clone().unwrap_or_else(|| NOT_HERE.into());
             Some(format!("{lost}; the peer follows after 'resolve --keep', or 'sync --full'"))
         } else {
             None

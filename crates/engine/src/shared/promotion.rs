@@ -10,6 +10,9 @@ use crate::CommandResult;
 pub const BOTH_PRIMARY: &str =
     "both nodes are primary now: what the other one acknowledged since is not here, and one of them is to be demoted";
 
+/// What an operator reads of a promotion by force, if the peer may have acknowledged more.
+pub const NOT_HERE: &str = "whatever the peer acknowledged after it is not here";
+
 /// Why a promotion that is to lose nothing is refused.
 pub const NOT_IN_WINDOW: &str = "no peer window proves that this copy has all that was acknowledged: 'farshore promote GROUP --force' says what may be missing";
 

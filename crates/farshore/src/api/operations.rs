@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use units::exact::{show_seconds, show_size};
 
 use super::{OperationState, RefusalView};
 
@@ -43,7 +44,7 @@ pub struct OperationView {
 pub const ANSWER_SCHEMA: &str = "farshore-answer/1";
 
 /// What a command that changes something prints with `--json`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AnswerList {
     /// name and version of this schema
@@ -55,7 +56,7 @@ pub struct AnswerList {
 }
 
 /// What came of one order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AnswerView {
     /// the command, such as `sync`
@@ -80,6 +81,48 @@ pub struct AnswerView {
     /// why the goal was not reached; left out where it was, or may be
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<RefusalView>,
+    /// after `promote --force`, where acknowledged writes may be missing; else left out
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub may_be_missing: Option<MissingView>,
+}
+
+/// How far the copy that was promoted by force may be behind what the other node has acknowledged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct MissingView {
+    /// the last write that is here
+    pub sequence: u64,
+    /// RFC 3339, the primary's clock: when that was written; `null`: no time is known
+    #[serde(default)]
+    pub time: Option<String>,
+    /// bytes by which the copy was behind when the primary was heard last; `null`: it was not heard since this daemon's start
+    #[serde(default)]
+    pub bytes: Option<u64>,
+    /// seconds by which it was behind then; `null`: not known
+    #[serde(default)]
+    pub seconds: Option<f64>,
+    /// seconds before the promotion: when the primary was heard last; how much it has acknowledged since is not known
+    #[serde(default)]
+    pub heard_s: Option<f64>,
+}
+
+impl MissingView {
+    /// The same as a sentence.
+    pub fn words(&self) -> String {
+        let Some(heard_s) = self.heard_s else {
+            return "how much is missing is not known: the primary has said nothing since this daemon started"
+                .to_owned();
+        };
+        let behind = match (self.bytes, self.seconds) {
+            (Some(bytes), Some(seconds)) => format!("{}, {} behind", show_size(bytes), show_seconds(seconds)),
+            (Some(bytes), None) => format!("{} behind", show_size(bytes)),
+            (None, _) => "behind by what is not known".to_owned(),
+        };
+        let heard = show_seconds(heard_s);
+        format!(
+            "the copy was {behind} when the primary was heard last, {heard} before; what came after that is not known"
+        )
+    }
 }
 
 /// The name of an operation: the node, the run of its daemon, and a number within that, as in `alpha-5f3a9c1e07b2-12`.
@@ -112,6 +155,18 @@ impl fmt::Display for OperationId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_may_be_missing_is_said_in_numbers() {
+        let heard = MissingView { sequence: 7, time: None, bytes: Some(4096), seconds: Some(2.0), heard_s: Some(9.0) };
+        let said = heard.words();
+        assert!(
+            said.starts_with("the copy was 4 KiB, 2.0 s behind when the primary was heard last, 9.0 s before"),
+            "{said}"
+        );
+        let unheard = MissingView { bytes: None, seconds: None, heard_s: None, ..heard };
+        assert!(unheard.words().contains("not known: the primary has said nothing"), "{}", unheard.words());
+    }
 
     #[test]
     fn a_name_tells_where_the_operation_is() {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::request::is_false;
 use super::sentences::sentences;
 use super::{
-    ApiRequest, ClientList, ConfigPlan, ConnectPreview, DaemonCounters, ErrorCode, LinkHistory, NodeView,
+    ApiRequest, ClientList, ConfigPlan, ConnectPreview, DaemonCounters, ErrorCode, LinkHistory, MissingView, NodeView,
     OperationView, RefusalView,
 };
 use crate::events::EventPage;
@@ -33,6 +33,9 @@ pub enum Reply {
         /// By this name it can be waited for, where the request changes something.
         #[serde(skip_serializing_if = "Option::is_none")]
         operation: Option<String>,
+        /// Of a forced promotion.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        may_be_missing: Option<Box<MissingView>>,
     },
     Error {
         message: String,
@@ -91,6 +94,8 @@ struct OkReply {
     unchanged: bool,
     #[serde(default)]
     operation: Option<String>,
+    #[serde(default)]
+    may_be_missing: Option<Box<MissingView>>,
 }
 
 #[derive(Deserialize)]
@@ -112,8 +117,9 @@ impl Reply {
         let ReplyHead { reply } = serde_json::from_slice(line)?;
         Ok(match reply.as_str() {
             "ok" => {
-                let OkReply { message, warnings, done_on, unchanged, operation } = serde_json::from_slice(line)?;
-                Reply::Ok { message, warnings, done_on, unchanged, operation }
+                let OkReply { message, warnings, done_on, unchanged, operation, may_be_missing } =
+                    serde_json::from_slice(line)?;
+                Reply::Ok { message, warnings, done_on, unchanged, operation, may_be_missing }
             }
             "error" => {
                 let ErrorReply { message, code, refusal, operation } = serde_json::from_slice(line)?;
@@ -146,12 +152,17 @@ impl Reply {
 
     /// Done, with what an operator should know of it.
     pub fn done(message: impl Into<String>, warnings: Vec<String>) -> Self {
-        Reply::Ok { message: message.into(), warnings, done_on: None, unchanged: false, operation: None }
+        Reply::of(message.into(), warnings, false)
     }
 
     /// The goal was reached before.
     pub fn unchanged(message: impl Into<String>) -> Self {
-        Reply::Ok { message: message.into(), warnings: Vec::new(), done_on: None, unchanged: true, operation: None }
+        Reply::of(message.into(), Vec::new(), true)
+    }
+
+    /// Done by this node, or what was wanted before.
+    pub fn of(message: String, warnings: Vec<String>, unchanged: bool) -> Self {
+        Reply::Ok { message, warnings, done_on: None, unchanged, operation: None, may_be_missing: None }
     }
 
     pub fn error(code: ErrorCode, message: impl Into<String>) -> Self {
@@ -286,6 +297,13 @@ mod tests {
                 done_on: Some("beta".into()),
                 unchanged: true,
                 operation: Some("beta-0f-7".into()),
+                may_be_missing: Some(Box::new(MissingView {
+                    sequence: 7,
+                    time: Some("2026-01-02T03:04:05Z".into()),
+                    bytes: Some(4096),
+                    seconds: Some(2.5),
+                    heard_s: Some(9.0),
+                })),
             },
             Reply::error(ErrorCode::UnknownGroup, "no"),
             Reply::refused(engine::RefusalCode::PeerAway, "db: the peer is not connected"),

@@ -117,7 +117,7 @@ impl Answers {
 
     fn keep(&mut self, group: Option<&str>, reply: Reply) {
         match reply {
-            Reply::Ok { message, warnings, done_on, unchanged, operation } => {
+            Reply::Ok { message, warnings, done_on, unchanged, operation, may_be_missing } => {
                 let result = match (unchanged, self.verb) {
                     (true, _) => OperationState::Unchanged,
                     (false, "sync") => OperationState::Running,
@@ -125,7 +125,8 @@ impl Answers {
                 };
                 self.ends_with(group, if warnings.is_empty() { Exit::Done } else { Exit::Warning });
                 let about = self.about(group, result, message);
-                self.list.push(AnswerView { done_on, operation, warnings, ..about });
+                let may_be_missing = may_be_missing.map(|missing| *missing);
+                self.list.push(AnswerView { done_on, operation, warnings, may_be_missing, ..about });
             }
             Reply::Error { message, code, refusal, operation } => {
                 let refusal = refusal.map_or_else(|| RefusalView::of(&code), |refusal| *refusal);
@@ -159,6 +160,7 @@ impl Answers {
             message,
             warnings: Vec::new(),
             refusal: None,
+            may_be_missing: None,
         }
     }
 

@@ -121,5 +121,5 @@ fn said(group: &GroupView, sequence: u64) -> Reply {
             vec![format!("{}: {} set aside, so {peer} lacks what was written there", group.name, aside.join(", "))]
         }
     };
-    Reply::Ok { message: text, warnings, unchanged: false, done_on: None, operation: None }
+    Reply::done(text, warnings)
 }

@@ -255,7 +255,8 @@ fn ended(view: OperationView) -> (AnswerView, Exit) {
     };
     let message = message.unwrap_or_else(|| format!("operation {} is {state}", clean(&id)));
     let (operation, done_on) = (Some(id), Some(node));
-    (AnswerView { verb, group, done_on, operation, result: state, message, warnings, refusal }, exit)
+    let may_be_missing = None;
+    (AnswerView { verb, group, done_on, operation, result: state, message, warnings, refusal, may_be_missing }, exit)
 }
 
 #[cfg(test)]

@@ -678,7 +678,7 @@ impl Desk {
         }
         let there = promises::of_set(&keys, &effective, (&peer, theirs));
         let message = format!("{name}: {} (on this node; {there})", values_text(&keys, &effective));
-        Ok(Reply::Ok { message, warnings, done_on: None, unchanged, operation: None })
+        Ok(Reply::of(message, warnings, unchanged))
     }
 
     /// Is kept first: the links connect again in any case, and a start after this finds the same.
@@ -708,7 +708,7 @@ impl Desk {
         if effective == before {
             let message = "the link's settings are what they were".to_owned();
             let unchanged = warnings.is_empty();
-            return Ok(Reply::Ok { message, warnings, done_on: None, unchanged, operation: None });
+            return Ok(Reply::of(message, warnings, unchanged));
         }
         self.control.set_flow(effective.flow()).await?;
         let options = effective.socket_options(from_file.timeout);

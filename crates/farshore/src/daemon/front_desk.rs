@@ -239,9 +239,9 @@ fn group_of(order: &ApiRequest) -> &str {
 /// The answer of another node's daemon, with where it comes from.
 fn done_on(node: &str, reply: Reply) -> Reply {
     match reply {
-        Reply::Ok { message, warnings, unchanged, operation, .. } => {
+        Reply::Ok { message, warnings, unchanged, operation, may_be_missing, .. } => {
             let (message, done_on) = (format!("done on node {node}: {message}"), Some(node.to_owned()));
-            Reply::Ok { message, warnings, done_on, unchanged, operation }
+            Reply::Ok { message, warnings, done_on, unchanged, operation, may_be_missing }
         }
         Reply::Error { message, code, refusal, operation } => {
             Reply::Error { message: format!("node {node} says: {message}"), code, refusal, operation }

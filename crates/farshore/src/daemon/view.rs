@@ -224,7 +224,7 @@ fn mark(point: &figures::RollbackPointStatus) -> api::MarkStatus {
 }
 
 /// `None`: none is known, as of an old primary that gave no write a time in its last run.
-fn time(wall: Wall) -> Option<String> {
+pub(super) fn time(wall: Wall) -> Option<String> {
     (wall != Wall::default()).then(|| units::exact::time_text(wall.0))
 }
 

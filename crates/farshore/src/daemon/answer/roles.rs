@@ -3,7 +3,7 @@
 use engine::identity::Role;
 use engine::state::State;
 use engine::status::GroupStatus;
-use engine::{BOTH_PRIMARY, Command, Generation, RefusalCode};
+use engine::{BOTH_PRIMARY, Command, Generation, GroupId, NOT_HERE, RefusalCode};
 use host::driver::{Gone, entropy};
 use host::frontend::ClientInfo;
 use settings::{ConfiguredGroup, NodeName, RoleHook};
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::{Desk, lending};
 use crate::api::refusals::DeskRefusal;
-use crate::api::{ApiRequest, NodeView, Reply};
+use crate::api::{ApiRequest, MissingView, NodeView, Reply};
 use crate::daemon::demotions::RecordTurn;
 use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
 use crate::daemon::role_hooks::{self, Candidate, RoleHookRun};
@@ -165,6 +165,9 @@ impl Desk {
             *message += "; the reverse sync is over: this node serves its own clients alone";
             *unchanged = false;
         }
+        if now.role == Role::Secondary {
+            self.say_what_may_be_missing(id, &now, &mut reply).await?;
+        }
         if let Reply::Ok { message, warnings, unchanged, .. } = &mut reply {
             // Whoever types it again may not have heard the first warning.
             let again = (*unchanged && message.contains(BOTH_PRIMARY)).then(|| BOTH_PRIMARY.to_owned());
@@ -172,6 +175,30 @@ impl Desk {
         }
         hooks.after(RoleHook::AfterPromote, &mut reply).await;
         Ok(reply)
+    }
+
+    /// In numbers, as the primary told them last: the promotion has forgotten them. `before`: the status from before the promotion.
+    async fn say_what_may_be_missing(&self, id: GroupId, before: &GroupStatus, reply: &mut Reply) -> Result<(), Gone> {
+        let Reply::Ok { message, warnings, may_be_missing, .. } = reply else { return Ok(()) };
+        if !message.contains(NOT_HERE) {
+            return Ok(());
+        }
+        let Some(after) = self.status_of(id).await? else { return Ok(()) };
+        let promoted = after.identity.parent.seq;
+        let image = before.promotable.filter(|(position, _)| position.seq == promoted);
+        let reported = before.peer.reported;
+        let missing = MissingView {
+            sequence: promoted.0,
+            time: image.and_then(|(_, wall)| view::time(wall)),
+            bytes: reported.map(|reported| reported.lag_bytes),
+            seconds: reported.and_then(|reported| reported.lag).map(|lag| lag.as_secs_f64()),
+            heard_s: reported.map(|reported| reported.since.as_secs_f64()),
+        };
+        let words = missing.words();
+        *message += &format!("; {words}");
+        warnings.push(words);
+        *may_be_missing = Some(Box::new(missing));
+        Ok(())
     }
 
     /// Whether a secondary would be promoted, before a command is run for that: the refusal, or `None`. Whether a peer handed over what stands
