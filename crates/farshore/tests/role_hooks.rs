@@ -238,3 +238,140 @@ fn a_daemon_that_stops_ends_the_command_and_changes_nothing() {
     pair.serve(Side::Near);
     pair.until("it is the primary that it was", |pair| pair.status(Side::Near)["role"] == "primary");
 }
+
+/// One change of role that a command of the configuration fails at.
+struct HookCase {
+    verb: &'static str,
+    hook: &'static str,
+    /// Where the command runs.
+    runs_on: Side,
+    /// The change is made all the same.
+    is_made: bool,
+}
+
+const HOOK_CASES: [HookCase; 8] = [
+    HookCase { verb: "promote", hook: "before_promote", runs_on: Side::Far, is_made: false },
+    HookCase { verb: "promote", hook: "after_promote", runs_on: Side::Far, is_made: true },
+    HookCase { verb: "demote", hook: "before_demote", runs_on: Side::Near, is_made: false },
+    HookCase { verb: "demote", hook: "after_demote", runs_on: Side::Near, is_made: true },
+    HookCase { verb: "switchover", hook: "before_promote", runs_on: Side::Far, is_made: false },
+    HookCase { verb: "switchover", hook: "before_demote", runs_on: Side::Near, is_made: false },
+    HookCase { verb: "switchover", hook: "after_demote", runs_on: Side::Near, is_made: true },
+    HookCase { verb: "switchover", hook: "after_promote", runs_on: Side::Far, is_made: true },
+];
+
+/// A hook of which `which` names one that fails, or hangs with a child of its own, as `how` says.
+const FAILS_OR_HANGS: &str = "at=$(dirname \"$0\")\n[ \"$FARSHORE_HOOK\" = \"$(cat \"$at/which\")\" ] || exit 0\n\
+     [ \"$(cat \"$at/how\")\" = hang ] || exit 3\nsleep 1000 &\necho $! > \"$at/pid\"\nwait";
+
+/// Near is the primary again, and the copy is in step.
+fn back_home(pair: &mut Pair) {
+    if is_secondary(pair, Side::Near) {
+        if is_secondary(pair, Side::Far) {
+            pair.until("far is promoted", |pair| pair.output_of(Side::Far, &["promote", GROUP, "--skip-hooks"]).0 < 2);
+        }
+        pair.wait_for(Side::Far, "replicating");
+        pair.done(Side::Far, &["switchover", GROUP, "--to", "near", "--skip-hooks"]);
+    }
+    pair.wait_for_rest(Side::Near);
+}
+
+/// The change of a case, typed until it comes to the hook: its exit code, and its answer.
+fn typed_to_the_hook(pair: &mut Pair, case: &HookCase) -> (i32, Value) {
+    match case.verb {
+        "demote" => answer(pair, Side::Near, &["demote", GROUP]),
+        "switchover" => answer(pair, Side::Near, &["switchover", GROUP, "--to", "far"]),
+        _ => {
+            pair.done(Side::Near, &["demote", GROUP, "--skip-hooks"]);
+            let mut last = (2, Value::Null);
+            pair.until("the copy has heard of the demotion", |pair| {
+                last = answer(pair, Side::Far, &["promote", GROUP]);
+                last.0 < 2 || last.1["refusal"]["code"] == "hook-failed"
+            });
+            last
+        }
+    }
+}
+
+/// The last event of a hook on a node.
+fn last_hook(pair: &Pair, node: Side) -> Value {
+    events_of_hooks(pair, node).last().cloned().unwrap_or_default()
+}
+
+fn is_gone(pid: &str) -> bool {
+    let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    state.is_empty() || state.contains(") Z ")
+}
+
+// proves: rule 9
+/// A hook that fails before a change has it refused, and one after it takes nothing back; one that hangs does as one that fails.
+#[test]
+fn each_hook_that_fails_or_hangs_at_each_verb() {
+    let mut pair = pair(&format!("{ALL}\nhooks.timeout = \"1s\""), FAILS_OR_HANGS);
+    for (case, how) in HOOK_CASES.iter().flat_map(|case| ["fail", "hang"].map(|how| (case, how))) {
+        let HookCase { verb, hook, runs_on, is_made } = *case;
+        let told = |what: &dyn std::fmt::Debug| format!("{hook} that is to {how} at {verb}: {what:?}");
+        back_home(&mut pair);
+        let before = events_of_hooks(&pair, runs_on).len();
+        let _ = fs::remove_file(pair.path("pid"));
+        fs::write(pair.path("which"), hook).expect("written");
+        fs::write(pair.path("how"), how).expect("written");
+        let asked = Instant::now();
+        let (code, said) = typed_to_the_hook(&mut pair, case);
+        assert!(asked.elapsed() < DEADLINE / 2, "{}", told(&asked.elapsed()));
+        let why = if how == "hang" { "did not end within 1s and was killed" } else { "it ended with exit code 3" };
+        let is_told = |text: &Value| text.to_string().contains(hook) && text.to_string().contains(why);
+        // What runs on the other node once this one has answered, that node tells.
+        let is_here = verb != "switchover" || hook != "after_promote";
+        if is_made {
+            assert!(code == i32::from(is_here) && said["result"] == "done", "{}", told(&said));
+            assert!(!is_here || is_told(&said["warnings"]), "{}", told(&said));
+        } else {
+            assert!(code == 2 && said["refusal"]["code"] == "hook-failed", "{}", told(&said));
+            assert!(
+                is_told(&said["message"]) && said["message"].to_string().contains("--skip-hooks"),
+                "{}",
+                told(&said)
+            );
+        }
+        pair.until(&told(&"its event"), |pair| {
+            let event = last_hook(pair, runs_on);
+            events_of_hooks(pair, runs_on).len() > before && event["hook"] == hook && event["result"] == "failed"
+        });
+        let event = last_hook(&pair, runs_on);
+        assert!(is_told(&event["reason"]) || event["reason"].to_string().contains(why), "{}", told(&event));
+        let primaries = match (verb, is_made) {
+            ("promote", false) | ("demote", true) => [false, false],
+            ("promote", true) | ("switchover", true) => [false, true],
+            _ => [true, false],
+        };
+        assert_eq!(Side::BOTH.map(|node| !is_secondary(&pair, node)), primaries, "{}", told(&said));
+        if how == "hang" {
+            let pid = fs::read_to_string(pair.path("pid")).expect("it began");
+            pair.until(&told(&"its child is gone"), |_| is_gone(&pid));
+        }
+    }
+    back_home(&mut pair);
+    pair.stop_both();
+}
+
+/// A reverse sync that a hook refuses has not begun on either node.
+#[test]
+fn a_reverse_sync_that_a_hook_refuses_has_not_begun() {
+    let mut pair = pair(&format!("{ALL}\nhooks.timeout = \"1s\""), FAILS_OR_HANGS);
+    for (hook, how) in [("before_promote", "fail"), ("before_promote", "hang"), ("before_demote", "hang")] {
+        pair.wait_for_rest(Side::Near);
+        fs::write(pair.path("which"), hook).expect("written");
+        fs::write(pair.path("how"), how).expect("written");
+        let (code, refused) = answer(&pair, Side::Near, &["sync", GROUP, "--reverse"]);
+        assert!(code == 2 && refused["refusal"]["code"] == "hook-failed", "{hook} {how}: {refused}");
+        pair.until("nothing is left of it", |pair| {
+            Side::BOTH.iter().all(|node| pair.status(*node)["reverse"].is_null())
+        });
+        assert!(!is_secondary(&pair, Side::Near) && is_secondary(&pair, Side::Far), "{hook} {how}");
+        pair.qemu_io(Side::Near, "data", &["write -P 3 0 4k", "flush"]);
+    }
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
+}
