@@ -91,7 +91,7 @@ pub enum CliCommand {
     Follow(FollowArgs),
     /// Say what a sync would send, which way, and how long that takes; changes nothing
     #[command(
-        after_help = "Examples:\n  farshore connect db --dry-run\n  farshore connect db --dry-run --json | jq .verdict\n\nNodes connect by themselves. Exits with 1 when nothing is sent before an operator has acted."
+        after_help = "Examples:\n  farshore connect db --dry-run\n  farshore connect --all --dry-run\n  farshore connect db --dry-run --json | jq .verdict\n\nNodes connect by themselves. Exits with 1 when nothing is sent before an operator has acted."
     )]
     Connect(ConnectArgs),
     /// Stop sending: only track what changes, until the next sync
@@ -153,7 +153,7 @@ pub enum CliCommand {
     Failback(FailbackArgs),
     /// Resolve a fork: keep what one node wrote, and save what the other one holds where the two differ
     #[command(
-        after_help = "Examples:\n  farshore resolve db --keep beta\n  farshore resolve db --keep alpha --close-clients   (clients of the other node get errors)\n  farshore resolve db --keep beta --discard          (what only the other node has is gone)\n\nBoth nodes wrote alone since a forced promotion. The other node is demoted, and what differs is sent to it.\nBefore that it saves its own blocks to the file 'delta' in the group's state directory: farshore inspect FILE."
+        after_help = "Examples:\n  farshore resolve db --keep beta\n  farshore resolve --all --keep beta                 (all groups of a site)\n  farshore resolve db --keep alpha --close-clients   (clients of the other node get errors)\n  farshore resolve db --keep beta --discard          (what only the other node has is gone)\n\nBoth nodes wrote alone since a forced promotion. The other node is demoted, and what differs is sent to it.\nBefore that it saves its own blocks to the file 'delta' in the group's state directory: farshore inspect FILE."
     )]
     Resolve(ResolveArgs),
     /// Say what becomes of a group that is refused because a volume is on another device than before
@@ -231,12 +231,12 @@ pub struct LogArgs {
 
 #[derive(Debug, ClapArgs)]
 pub struct ConnectArgs {
-    /// The group
-    pub group: String,
+    #[command(flatten)]
+    pub groups: GroupsArgs,
     /// Only say what would be done
     #[arg(long)]
     pub dry_run: bool,
-    /// One JSON object, schema farshore-connect/1 (docs/book/status-json.md)
+    /// One JSON object for each group, a line each, schema farshore-connect/1 (docs/book/status-json.md)
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -480,8 +480,8 @@ pub struct HandoverArgs {
 
 #[derive(Debug, ClapArgs)]
 pub struct ResolveArgs {
-    /// The group
-    pub group: String,
+    #[command(flatten)]
+    pub groups: GroupsArgs,
     /// The node whose content is kept
     #[arg(long, value_name = "NODE")]
     pub keep: String,

@@ -7,7 +7,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::common::{Background, GROUP, Pair, PairPlan, Side};
+use crate::common::{Background, GROUP, Pair, PairPlan, Side, schema};
+use crate::one_group_fails::{status_of, two_groups};
 
 const VOLUMES: [&str; 2] = ["data", "log"];
 
@@ -221,4 +222,72 @@ fn a_promoted_node_is_kept_by_policy_and_no_client_is_cut_off() {
     pair.wait_for_rest(Side::Far);
     pair.stop_from(Side::Far);
     pair.assert_equal(&VOLUMES);
+}
+
+// proves: P6
+/// A site with several groups: one command keeps what one node wrote of all of them, and says before what differs on either side.
+#[test]
+fn all_groups_of_a_site_are_kept_by_one_command() {
+    let mut pair = two_groups();
+    let groups = [GROUP, "h"];
+    pair.stop(Side::Far);
+    let write = |pair: &Pair, node, commands: &[&str]| {
+        groups.iter().for_each(|group| qemu_io_of(pair, node, group, commands));
+    };
+    write(&pair, Side::Near, &["write -P 6 0 64k", "flush"]);
+    pair.stop(Side::Near);
+    pair.serve(Side::Far);
+    let (code, said) = pair.output_of(Side::Far, &["promote", "--all", "--force"]);
+    assert_eq!(code, 1, "{said}");
+    write(&pair, Side::Far, &["write -P 7 256k 128k", "flush"]);
+    pair.serve(Side::Near);
+    for node in Side::BOTH {
+        pair.until("it sees the forks", |pair| {
+            let forked =
+                |group: &&str| status_of(pair, node, group)["reason"].to_string().contains("both nodes are primary");
+            groups.iter().all(forked)
+        });
+    }
+    let mut seen = Vec::new();
+    for node in Side::BOTH {
+        let output = pair.run(node, &["connect", "--all", "--dry-run", "--json"]);
+        let text = String::from_utf8(output.stdout).expect("text");
+        assert_eq!((output.status.code(), text.lines().count()), (Some(1), 2), "{text}");
+        for (line, group) in text.lines().zip(groups) {
+            let told: Value = serde_json::from_str(line).expect("JSON");
+            schema::check(&told);
+            let sizes = [&told["written_here_bytes"], &told["written_there_bytes"]].map(Value::as_u64);
+            assert_eq!((&told["group"], &told["verdict"]), (&group.into(), &"refused".into()), "{told}");
+            assert!(sizes.iter().all(|bytes| *bytes >= Some(64 << 10)), "{told}");
+            seen.push(sizes);
+        }
+    }
+    // Each node says the same of both sides.
+    seen[2..].iter_mut().for_each(|sizes| sizes.reverse());
+    assert_eq!(seen[..2], seen[2..], "{seen:?}");
+    let (code, said) = pair.output_of(Side::Near, &["connect", GROUP, "h", "--dry-run"]);
+    assert!(code == 1 && said.matches("  Fork       ").count() == 2, "{said}");
+    let (code, said) = pair.output_of(Side::Near, &["resolve", "--all", "--keep", "far"]);
+    assert!(code == 0 && said.matches("content is kept").count() == 2, "{code}: {said}");
+    for group in groups {
+        assert!(is_role(&pair, Side::Far, group, "primary") && is_role(&pair, Side::Near, group, "secondary"));
+        pair.done(Side::Far, &["wait", group, "--for", "replicating", "--timeout", "90s"]);
+    }
+    // Typed again it has nothing to do, and a name that there is not keeps no other group from its answer.
+    let (code, said) = pair.output_of(Side::Near, &["resolve", GROUP, "none", "h", "--keep", "far"]);
+    assert!(code == 2 && said.matches("nothing to do").count() == 2 && said.contains("\"none\""), "{code}: {said}");
+    write(&pair, Side::Far, &["read -P 7 256k 128k", "read -P 0 0 64k"]);
+}
+
+fn qemu_io_of(pair: &Pair, node: Side, group: &str, commands: &[&str]) {
+    let mut command = Command::new("qemu-io");
+    command.args(["-f", "raw"]).args(commands.iter().flat_map(|words| ["-c", words]));
+    command.arg(pair.uri(node, "data").replace(&format!("/{GROUP}/"), &format!("/{group}/")));
+    let output = command.output().expect("qemu-io is installed (apt: qemu-utils)");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && !said.contains("failed"), "{commands:?}: {said}");
+}
+
+fn is_role(pair: &Pair, node: Side, group: &str, role: &str) -> bool {
+    status_of(pair, node, group)["role"] == role
 }

@@ -35,6 +35,12 @@ pub struct ConnectPreview {
     pub region_bytes: u64,
     /// bytes to be sent at most: zeroes, equal regions and compression make less of it
     pub bytes: u64,
+    /// bytes at most of what this node wrote alone, where both nodes are primary; else left out
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written_here_bytes: Option<u64>,
+    /// bytes at most of what the peer wrote alone, likewise
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written_there_bytes: Option<u64>,
     /// bytes of all volumes of the group
     pub group_bytes: u64,
     /// bytes a second: what the link was measured to carry lately; left out before there is a measurement

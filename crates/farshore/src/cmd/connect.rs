@@ -1,4 +1,4 @@
-//! `connect --dry-run`: what a connection of a group's nodes comes to, before anything is done.
+//! `connect --dry-run`: what a connection of the nodes of groups comes to, before anything is done.
 
 use toolkit::screen::clean;
 use units::exact::{show_rate, show_seconds, show_size};
@@ -6,17 +6,34 @@ use units::exact::{show_rate, show_seconds, show_size};
 use super::reach;
 use crate::api::{ApiRequest, ConnectPreview, Reply, Verdict};
 use crate::args::ConnectArgs;
+use crate::args::groups::GroupsArgs;
+use crate::log::last_word;
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, clean_lines, print};
 
 pub fn run(args: &ConnectArgs) -> CommandOutcome {
+    let GroupsArgs { groups, all } = &args.groups;
     if !args.dry_run {
+        let typed = if *all { "--all".to_owned() } else { groups.join(" ") };
         return Err(CommandFailure::usage(format!(
-            "nodes connect by themselves, and 'farshore sync {group}' orders a sync: 'farshore connect {group} --dry-run' says what \
-             that would send",
-            group = args.group
+            "nodes connect by themselves, and 'farshore sync {typed}' orders a sync: 'farshore connect {typed} --dry-run' says what \
+             that would send"
         )));
     }
-    let preview = match reach::ask_any(&args.reach, ApiRequest::ConnectPreview { group: args.group.clone() })? {
+    let mut worst = Exit::Done;
+    for group in reach::groups(&args.reach, groups, *all)? {
+        // The next group is looked at all the same.
+        let exit = one(args, &group).unwrap_or_else(|failure| {
+            last_word(&failure.message);
+            failure.exit
+        });
+        worst = worst.max(exit);
+    }
+    Ok(worst.into())
+}
+
+/// Prints what is known of one group.
+fn one(args: &ConnectArgs, group: &str) -> Result<Exit, CommandFailure> {
+    let preview = match reach::ask_any(&args.reach, ApiRequest::ConnectPreview { group: group.to_owned() })? {
         Reply::ConnectPreview(preview) => *preview,
         Reply::Error { message, .. } => return Err(message.into()),
         other => return Err(reach::unexpected(&other)),
@@ -27,7 +44,7 @@ pub fn run(args: &ConnectArgs) -> CommandOutcome {
     };
     print(&text)?;
     let goes_by_itself = matches!(preview.verdict, Verdict::UnderWay | Verdict::GoOn | Verdict::UpdateSync);
-    Ok(if goes_by_itself { Exit::Done } else { Exit::Warning }.into())
+    Ok(if goes_by_itself { Exit::Done } else { Exit::Warning })
 }
 
 fn page(preview: &ConnectPreview) -> String {
@@ -39,6 +56,12 @@ fn page(preview: &ConnectPreview) -> String {
     }
     text += &format!("  Regions    {regions} of {} at most\n", show_size(preview.region_bytes));
     text += &format!("  Bytes      {} at most, of {}\n", show_size(*bytes), show_size(*group_bytes));
+    if let (Some(here), Some(there)) = (preview.written_here_bytes, preview.written_there_bytes) {
+        let (here, there, node, peer) = (show_size(here), show_size(there), clean(&preview.node), clean(&preview.peer));
+        text += &format!(
+            "  Fork       {here} at most on {node} that {peer} lacks, {there} at most on {peer} that {node} lacks\n"
+        );
+    }
     text += &match (preview.seconds, preview.rate_bytes_per_s) {
         (Some(seconds), Some(rate)) => {
             format!("  Time       {} at {}, as the link was measured\n", show_seconds(seconds), show_rate(rate as f64))
@@ -72,6 +95,10 @@ mod tests {
             assert!(shown.contains(part), "no {part:?} in: {shown}");
         }
         assert!(shown.contains(&format!("  Time       {} at ", show_seconds(2.0))), "{shown}");
+        let fork =
+            ConnectPreview { written_here_bytes: Some(65536), written_there_bytes: Some(131072), ..preview.clone() };
+        let said = "  Fork       64 KiB at most on alpha that beta lacks, 128 KiB at most on beta that alpha lacks\n";
+        assert!(page(&fork).contains(said) && !shown.contains("Fork"), "{}", page(&fork));
         let nothing = ConnectPreview { from: None, to: None, seconds: None, waits_for: None, ..preview };
         let shown = page(&nothing);
         assert!(!shown.contains("Direction") && shown.contains("unknown: the link was not measured"), "{shown}");

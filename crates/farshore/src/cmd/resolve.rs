@@ -1,4 +1,4 @@
-//! `resolve`: of a fork the content of one node is kept.
+//! `resolve`: of the forks of groups the content of one node is kept.
 
 use super::answers::Answers;
 use super::progress::WaitingFor;
@@ -9,12 +9,14 @@ use crate::outcome::CommandOutcome;
 
 pub fn run(args: &ResolveArgs) -> CommandOutcome {
     let mut answers = Answers::new("resolve", args.json);
-    let request = ApiRequest::Resolve {
-        group: args.group.clone(),
-        keep: args.keep.clone(),
-        discard: args.discard,
-        close_clients: args.close_clients,
-    };
-    answers.add(&args.group, reach::order_watched(&args.reach, &args.group, request, WaitingFor::State))?;
+    for group in answers.targets(&args.reach, &args.groups.groups, args.groups.all)? {
+        let request = ApiRequest::Resolve {
+            group: group.clone(),
+            keep: args.keep.clone(),
+            discard: args.discard,
+            close_clients: args.close_clients,
+        };
+        answers.add(&group, reach::order_watched(&args.reach, &group, request, WaitingFor::State))?;
+    }
     answers.finish()
 }

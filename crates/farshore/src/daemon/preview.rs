@@ -27,6 +27,8 @@ fn of(node: &NodeName, group: &ConfiguredGroup, now: &GroupStatus, link_rate: Op
     let group_bytes = now.volumes.iter().fold(0, |sum: u64, volume| sum.saturating_add(volume.size_bytes));
     let reason = with_names(group, &now.reason);
     let (verdict, message, bytes) = decided(group, now, (&peer, group_bytes), &reason);
+    let both_are_primary = (now.role, now.peer.role) == (Role::Primary, Some(Role::Primary));
+    let fork = now.meeting.filter(|_| both_are_primary).map(|meeting| (now.peer.dirty_bytes, meeting.peer_dirty_bytes));
     let sends = matches!(verdict, Verdict::UnderWay | Verdict::GoOn | Verdict::UpdateSync | Verdict::FullSyncNeeded);
     let waits = sends && now.state == State::Logging && !reason.is_empty();
     let rate_bytes_per_s = now.peer.rate_bytes_per_s.max(link_rate).filter(|rate| *rate > 0);
@@ -42,6 +44,8 @@ fn of(node: &NodeName, group: &ConfiguredGroup, now: &GroupStatus, link_rate: Op
         regions: bytes.div_ceil(REGION_BYTES),
         region_bytes: REGION_BYTES,
         bytes,
+        written_here_bytes: fork.map(|(here, _)| here),
+        written_there_bytes: fork.map(|(_, there)| there),
         group_bytes,
         rate_bytes_per_s,
         seconds: rate_bytes_per_s.map(|rate| bytes as f64 / rate as f64),
