@@ -6,7 +6,7 @@ use std::fs;
 use engine::cell::BYTES;
 use engine::superblock::Superblock;
 
-use crate::common::{GROUP, Side};
+use crate::common::{GROUP, Pair, PairPlan, Side, must_skip_stores};
 use crate::one_group_fails::{status_of, two_groups};
 
 // proves: P7
@@ -102,4 +102,50 @@ fn what_has_not_failed_has_nothing_to_do() {
     let (code, said) = pair.output_of(Side::Near, &["reset", "none"]);
     assert!(code >= 2 && said.contains("no group"), "{said}");
     pair.wait_for_rest(Side::Near);
+}
+
+// proves: rule 12
+/// The flush of one volume fails: status, the refusal of a reverse sync and the answer to the reset name that volume, and the answer says
+/// whose content counts.
+#[test]
+fn a_reset_says_which_volume_had_failed_and_where_content_goes() {
+    if must_skip_stores("a_reset_says_which_volume_had_failed_and_where_content_goes") {
+        return;
+    }
+    for node in Side::BOTH {
+        let plan = PairPlan { volume_bytes: 1 << 20, mode: "sync", forgets: true, ..PairPlan::DEFAULT };
+        let mut pair = Pair::replicating(&plan);
+        let mut calls = 0;
+        pair.until("the flush of a volume fails", |pair| {
+            pair.wait_for(Side::Near, "replicating");
+            pair.fail_call_after(node, calls, rustix::io::Errno::IO.raw_os_error());
+            calls = (calls + 1) % 12;
+            let _ = pair.try_qemu_io(Side::Near, "log", &["write -P 5 0 64k", "flush"]);
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            let _ = pair.fail_no_call(node);
+            if pair.status(node)["state"] != "failed" {
+                return false;
+            }
+            let is_flush = pair.status(node)["reason"].to_string().contains("volume's flush failed");
+            if !is_flush {
+                pair.done(node, &["reset", GROUP]);
+            }
+            is_flush
+        });
+        let reason = pair.status(node)["reason"].to_string();
+        assert!(reason.contains("volume log: a volume's flush failed"), "{reason}");
+        let (way, reverse) = match node {
+            Side::Near => {
+                ("what is here counts, and goes to far", "'farshore group detach g log'. Then type this again")
+            }
+            Side::Far => ("the content of near comes here", "'farshore group detach g log'"),
+        };
+        let (code, said) = pair.output_of(node, &["sync", GROUP, "--reverse"]);
+        assert!(code == 2 && said.contains(reverse) && said.contains("volume log: "), "{said}");
+        let said = pair.done(node, &["reset", GROUP]);
+        for part in ["the group has started anew, as ", way, "; it had failed: volume log: a volume's flush failed"] {
+            assert!(said.contains(part), "no {part:?} in: {said}");
+        }
+        pair.wait_for(Side::Near, "replicating");
+    }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
-use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect};
+use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
 
 const VOLUMES: [&str; 2] = ["data", "log"];
 const MIB: u64 = 1 << 20;
@@ -292,6 +292,66 @@ fn a_promotion_that_is_refused_ends_no_reverse_sync_and_a_forced_one_does() {
     let forced = pair.run(Side::Far, &["promote", GROUP, "--force", "--yes"]);
     expect(&forced, 0, &["the reverse sync is over"]);
     pair.qemu_io(Side::Far, "data", &["read -P 6 64k 64k"]);
+}
+
+// proves: rule 13
+/// The group of the node that serves fails under clients at work, and is reset: they wait for that, and nothing that was answered is lost.
+#[test]
+fn a_server_whose_group_fails_costs_its_clients_a_wait() {
+    if must_skip_stores("a_server_whose_group_fails_costs_its_clients_a_wait") {
+        return;
+    }
+    let mut pair = Pair::replicating(&PairPlan { forgets: true, ..plan("async") });
+    served_by_far(&mut pair);
+    let mut waits = 0;
+    for calls in 0..8 {
+        pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read 0 4k"]).0);
+        pair.fail_call_after(Side::Far, calls, rustix::io::Errno::IO.raw_os_error());
+        let pattern = calls + 1;
+        let mut client = pair.start_qemu_io(Side::Near, "data", &[&format!("write -f -P {pattern} 0 64k"), "flush"]);
+        pair.until("it is done, or the group has failed", |pair| {
+            client.has_ended() || pair.status(Side::Far)["state"] == "failed"
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        let failed = pair.fail_no_call(Side::Far);
+        let has_failed = pair.status(Side::Far)["state"] == "failed";
+        if has_failed {
+            waits += u32::from(!client.has_ended());
+            pair.done(Side::Far, &["reset", GROUP]);
+        }
+        let (is_done, said) = client.finish(&mut pair);
+        println!("call {calls}, {failed:?}: the group failed: {has_failed}, the client was served: {is_done}");
+        assert!(is_done || !has_failed, "call {calls}, {failed:?}: {said}\n{}", pair.log(Side::Far));
+        if is_done {
+            pair.qemu_io(Side::Near, "data", &[&format!("read -P {pattern} 0 64k")]);
+        }
+    }
+    assert!(waits > 0, "no failure of the group was met");
+    sync_once_met(&mut pair, Side::Far);
+    until_home(&mut pair, Side::Near);
+    pair.qemu_io(Side::Near, "data", &["write -P 99 0 64k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
+/// At its end the other node orders something here: what would be refused then is refused before anything is changed.
+#[test]
+fn a_node_that_obeys_no_peer_begins_no_reverse_sync() {
+    let mut pair = Pair::new(&PairPlan { node: "peer_commands = \"read\"\n", ..plan("async") });
+    pair.first_sync();
+    let output = pair.run(Side::Near, &["sync", GROUP, "--reverse", "--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let answer = &document["answers"][0];
+    assert_eq!((output.status.code(), &answer["refusal"]["code"]), (Some(2), &"peer-forbids".into()), "{document}");
+    let message = answer["message"].to_string();
+    assert!(message.contains("nothing was changed") && message.contains("[nodes.near]"), "{message}");
+    assert!(is_primary(&pair, Side::Near) && Side::BOTH.iter().all(|node| pair.status(*node)["reverse"].is_null()));
+    assert!(!pair.path("near/state/groups").join(GROUP).join("reverse").exists());
+    pair.qemu_io(Side::Near, "data", &["write -P 1 0 4k"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
 }
 
 #[test]

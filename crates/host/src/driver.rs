@@ -38,7 +38,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::{LocalSet, spawn_local};
 
 pub use control::{ClientsOfRemoved, ClientsOrder, DriverControl, Gone};
-pub use forward::ForwardStatus;
+pub use forward::{
+    FORWARD_GREETING, FORWARD_RETRY_FIRST, FORWARD_RETRY_MAX, FORWARDED_BYTES_MAX, FORWARDED_MAX, ForwardStatus,
+};
 pub use notices::{DriverNews, DriverNotice, NoticeReceiver, NoticeSender, notices};
 pub use request_recorder::{RecordedKind, RecordedRequest, RecordedRequests};
 pub use setup::{

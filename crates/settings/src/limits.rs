@@ -201,6 +201,14 @@ pub const HOOK_TIMEOUT: Bound<Duration> =
 /// Patience with a command around a change of role: a fence takes seconds, and a node that turns itself off a minute.
 pub const ROLE_HOOK_TIMEOUT: Bound<Duration> =
     Bound { min: Duration::from_millis(100), max: Duration::from_secs(600), default: Duration::from_secs(30) };
+/// A step of a reverse sync that was refused is tried again after this time.
+pub const REVERSE_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// How long requests that are at the other node are waited for before the node of the clients takes over.
+pub const REVERSE_QUIET_PATIENCE: Duration = Duration::from_secs(10);
+/// How long both nodes get to see that both are primary, where content is given up.
+pub const REVERSE_FORK_PATIENCE: Duration = Duration::from_secs(5);
+/// A step of a reverse sync is waited for so long before it is stopped.
+pub const REVERSE_STEP_PATIENCE: Duration = Duration::from_secs(15);
 /// Further attempts of a hook: with twenty it gives up after a quarter of an hour.
 pub const HOOK_RETRIES: Bound<u32> = Bound { min: 0, max: 20, default: 3 };
 /// How often `wait`, `sync --wait` and `status --watch` look again.

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use engine::limits as data;
+use host::driver;
 use host::link::LinkBounds;
 use host::link::auth::{BEFORE_PROOF_BYTES_MAX, DEFINITIONS_BYTES_MAX};
 use host::link::control::CONTROL_VISITS_MAX;
@@ -272,6 +273,22 @@ fn links() -> Vec<Limit> {
     }
 }
 
+/// Of reverse syncs.
+fn reverse_syncs() -> Vec<Limit> {
+    limits! {
+        driver::FORWARDED_MAX => "requests of clients at the node that serves them, for each volume", "later ones wait";
+        driver::FORWARDED_BYTES_MAX => "payload of those requests, for each volume", "one request may have more";
+        driver::FORWARD_RETRY_FIRST => "from a lost connection to the node that serves to the next try", "twice as long after each try in vain";
+        driver::FORWARD_RETRY_MAX => "from a lost connection to the node that serves to the next try, at most", "";
+        driver::FORWARD_GREETING => "for the node that serves to take a connection for a volume", "then it is tried again";
+        ours::REVERSE_QUIET_PATIENCE => "for requests at the other node to end, before the node of the clients takes over",
+            "then they go on there, and it is tried again";
+        ours::REVERSE_AGAIN_AFTER => "from a step that was refused to the next try", "";
+        ours::REVERSE_FORK_PATIENCE => "for both nodes to see that both are primary, where content is given up", "";
+        ours::REVERSE_STEP_PATIENCE => "for a step under way to end, before `--stop` is refused", "";
+    }
+}
+
 /// Of commands, and of one daemon's questions to another.
 fn questions() -> Vec<Limit> {
     limits! {
@@ -364,6 +381,7 @@ fn parts() -> Vec<(&'static str, Vec<Limit>)> {
         ("writes", writes()),
         ("syncs", syncs()),
         ("links", links()),
+        ("reverse", reverse_syncs()),
         ("questions", questions()),
     ]
 }

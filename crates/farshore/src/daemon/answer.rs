@@ -30,6 +30,7 @@ use tokio::time::{sleep, timeout};
 
 use super::current_config::CurrentConfig;
 use super::demotions::Demotions;
+use super::direction::Direction;
 use super::events::commands::{CommandEnd, CommandSource, CommandText};
 use super::events::looks::{GroupFacts, GroupLooks, LOOK_EVERY};
 use super::events::notices::NoticeReader;
@@ -578,8 +579,23 @@ impl Desk {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
+        let failed = self.snapshot_of(id).await?.and_then(|found| view::failed_words(&group, &found));
         let command = Command::Reset { entropy: host::driver::entropy() };
-        Ok(reply(&group, self.control.command(id, command).await?))
+        let mut reply = reply(&group, self.control.command(id, command).await?);
+        let after = self.snapshot_of(id).await?.map(|found| found.status);
+        if let (Reply::Ok { message, unchanged: false, .. }, Some(after)) = (&mut reply, after) {
+            let peer = group.peer_of(&self.node).map(NodeName::as_str).unwrap_or_default();
+            let way = Direction::of(&after).words(after.role == Role::Primary, peer);
+            // What was to be done about it is behind the first sentence, and is done.
+            let first = failed.as_deref().and_then(|why| why.split(". ").next());
+            let why = first.map(|why| format!("; it had failed: {why}")).unwrap_or_default();
+            *message += &view::with_names(&group, &format!("; {way}{why}"));
+        }
+        Ok(reply)
+    }
+
+    async fn snapshot_of(&self, id: GroupId) -> Result<Option<GroupSnapshot>, Gone> {
+        Ok(self.control.snapshot().await?.groups.into_iter().find(|found| found.status.id == id))
     }
 
     async fn command(&self, name: &str, command: Command) -> Result<Reply, Gone> {

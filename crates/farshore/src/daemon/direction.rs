@@ -40,6 +40,20 @@ impl Direction {
         }
     }
 
+    /// Where content goes, as a sentence for whoever has started the group anew.
+    pub fn words(self, is_primary: bool, peer: &str) -> String {
+        match self {
+            Direction::Fork => {
+                "both nodes are primary, so nothing is sent: 'farshore resolve GROUP --keep NODE'".to_owned()
+            }
+            Direction::In { .. } => format!("the content of {peer} comes here"),
+            _ if is_primary => format!("what is here counts, and goes to {peer}"),
+            Direction::Out { .. } | Direction::Unknown => {
+                format!("the content of {peer} comes here once that is the primary")
+            }
+        }
+    }
+
     /// As the status has it: the word, from where, and to where.
     pub fn shown(self, here: &str, peer: &str) -> (Flow, Option<String>, Option<String>) {
         let word = |flows| if flows { Flow::Flowing } else { Flow::Stopped };
@@ -97,6 +111,20 @@ mod tests {
             assert_eq!(Direction::between(PRIMARY, SECONDARY, state), Direction::Out { flows }, "{state}");
             assert_eq!(Direction::between(SECONDARY, PRIMARY, state), Direction::In { flows }, "{state}");
         }
+    }
+
+    #[test]
+    fn whoever_resets_a_group_hears_where_content_goes() {
+        use Direction::{Fork, In, Out, Unknown};
+        for (direction, is_primary, words) in [
+            (Out { flows: false }, true, "what is here counts, and goes to beta"),
+            (Unknown, true, "what is here counts, and goes to beta"),
+            (In { flows: true }, false, "the content of beta comes here"),
+            (Unknown, false, "the content of beta comes here once that is the primary"),
+        ] {
+            assert_eq!(direction.words(is_primary, "beta"), words);
+        }
+        assert!(Fork.words(true, "beta").contains("resolve GROUP --keep"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use engine::identity::Role;
 use engine::limits::GREETING_LATE_AFTER;
-use engine::state::{Mode, State};
+use engine::state::{Broken, Mode, State};
 use engine::status::{self as figures, LinkStatus};
 use engine::{GroupId, Wall};
 use host::driver::{DriverSnapshot, GroupSnapshot, QueuePace};
@@ -120,6 +120,7 @@ fn group_status(
         reason: question
             .clone()
             .filter(|_| waits_for_word(now))
+            .or_else(|| failed_words(group, snapshot))
             .or_else(|| reason(now, snapshot.link_for).map(|reason| with_names(group, &reason))),
         volumes: volumes(node, group, snapshot),
         queue: queue(snapshot),
@@ -238,6 +239,25 @@ fn is_unserved(now: &figures::GroupStatus, link_for: Duration) -> bool {
 /// Its start goes on. One that failed, or stands still for want of space, has a reason of its own.
 pub(super) fn is_starting(now: &figures::GroupStatus) -> bool {
     now.starting && !matches!(now.state, State::Paused(_) | State::Failed(_))
+}
+
+/// Why a group has failed, and the volumes whose devices have refused something, if that is why; `None`: it has not failed.
+pub(super) fn failed_words(group: &ConfiguredGroup, snapshot: &GroupSnapshot) -> Option<String> {
+    let now = &snapshot.status;
+    let State::Failed(broken) = now.state else { return None };
+    let why = if now.reason.is_empty() { broken.words() } else { now.reason.as_str() };
+    let why = with_names(group, why);
+    let at = failed_volumes(group, snapshot);
+    Some(if at.is_empty() { why } else { format!("volume {}: {why}", at.join(" and ")) })
+}
+
+/// The volumes at whose devices a group has failed.
+pub(super) fn failed_volumes<'a>(group: &'a ConfiguredGroup, snapshot: &GroupSnapshot) -> Vec<&'a str> {
+    let State::Failed(Broken::VolumeFlush | Broken::VolumeApply | Broken::VolumeRead) = snapshot.status.state else {
+        return Vec::new();
+    };
+    let failed = group.volumes.iter().zip(&snapshot.figures.volumes).filter(|(_, facts)| facts.has_failed);
+    failed.map(|(volume, _)| volume.name.as_str()).collect()
 }
 
 /// Absent where the group is what it is wanted to be.

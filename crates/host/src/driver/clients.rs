@@ -137,6 +137,18 @@ impl AttachedClients {
         self.answer(client, cookie, outcome);
     }
 
+    /// Who has asked it, attached or not.
+    pub fn asker(&mut self, id: RequestId) -> Option<ClientId> {
+        u32::try_from(id.0).ok().and_then(|number| self.requests.get_mut(number)).map(|asker| asker.client)
+    }
+
+    /// The request is for whoever serves the volume next: this node does not any more, and has not said that it is done.
+    pub fn lose(&mut self, id: RequestId) {
+        let asker = u32::try_from(id.0).ok().and_then(|number| self.requests.take(number));
+        let RequestAsker { client, cookie } = asker.expect("a request is answered once");
+        self.answer(client, cookie, RequestOutcome::Failed(RequestFailure::Gone));
+    }
+
     /// Keeps an answer for the end of the turn; one for a client that left goes nowhere.
     pub fn answer(&mut self, client: ClientId, cookie: u64, outcome: RequestOutcome) {
         let Some(found) = self.find(client) else { return };

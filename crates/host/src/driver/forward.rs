@@ -25,13 +25,13 @@ use crate::nbd::proto::Errno;
 use crate::nbd::{Ask, Export, NbdAnswer, NbdClient};
 
 /// Requests at the other node at once, of one volume; and their payload.
-const ASKED_MAX: usize = 256;
-const ASKED_BYTES_MAX: usize = 32 << 20;
+pub const FORWARDED_MAX: usize = 256;
+pub const FORWARDED_BYTES_MAX: usize = 32 << 20;
 /// Pauses between two tries to reach it: a node that is back is found within the last.
-const RETRY_FIRST: Duration = Duration::from_millis(20);
-const RETRY_MAX: Duration = Duration::from_millis(500);
+pub const FORWARD_RETRY_FIRST: Duration = Duration::from_millis(20);
+pub const FORWARD_RETRY_MAX: Duration = Duration::from_millis(500);
 /// A node that takes a connection and says nothing is tried again.
-const GREETING: Duration = Duration::from_secs(10);
+pub const FORWARD_GREETING: Duration = Duration::from_secs(10);
 /// What a connection gets to end in order.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -216,13 +216,13 @@ impl VolumeForward {
 
     /// Until dropped.
     async fn run(self: Rc<Self>, reach: ReachExport, events: Rc<dyn ForwardEvents>) {
-        let mut pause = RETRY_FIRST;
+        let mut pause = FORWARD_RETRY_FIRST;
         loop {
             while self.is_paused.get() {
                 self.changed.notified().await;
             }
-            let reached = timeout(GREETING, reach(self.export.clone())).await;
-            let reached = reached.unwrap_or_else(|_| Err(format!("it says nothing for {GREETING:?}")));
+            let reached = timeout(FORWARD_GREETING, reach(self.export.clone())).await;
+            let reached = reached.unwrap_or_else(|_| Err(format!("it says nothing for {FORWARD_GREETING:?}")));
             let why = match reached {
                 Ok(client) => {
                     self.terms.set(Some(*client.export()));
@@ -232,7 +232,7 @@ impl VolumeForward {
                     let (answers, end) = self.carry(client, &*events).await;
                     self.lost();
                     if answers > 0 {
-                        pause = RETRY_FIRST;
+                        pause = FORWARD_RETRY_FIRST;
                     }
                     end
                 }
@@ -242,7 +242,7 @@ impl VolumeForward {
                 tracing::debug!("{}: its server is not there: {why}", self.export);
                 *self.why.borrow_mut() = Some(why);
                 sleep(pause).await;
-                pause = (pause * 2).min(RETRY_MAX);
+                pause = (pause * 2).min(FORWARD_RETRY_MAX);
             }
         }
     }
@@ -292,12 +292,12 @@ impl VolumeForward {
     fn ask_more(&self, client: &mut NbdClient) {
         let mut requests = self.requests.borrow_mut();
         let KeptRequests { kept, unasked, asked_bytes, .. } = &mut *requests;
-        while client.in_flight() < ASKED_MAX
+        while client.in_flight() < FORWARDED_MAX
             && let Some(number) = unasked.front().copied()
         {
             let kept = kept.get_mut(&number).expect("what is to be asked is kept");
             let bytes = payload_bytes(&kept.request.op);
-            if *asked_bytes > 0 && *asked_bytes + bytes > ASKED_BYTES_MAX {
+            if *asked_bytes > 0 && *asked_bytes + bytes > FORWARDED_BYTES_MAX {
                 break;
             }
             unasked.pop_front();

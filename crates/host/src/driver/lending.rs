@@ -3,7 +3,8 @@
 //! What must hold:
 //! * nobody else sees the exports of such a group;
 //! * of a volume there is one connection of the peer's at most. A newer one takes the place of an older one once all is done that was asked on
-//!   that (rule 18): what is asked again on the newer one cannot land behind what came later.
+//!   that (rule 18): what is asked again on the newer one cannot land behind what came later;
+//! * what is not done because the group stopped serving, or failed, is answered as by an export that is gone: the peer asks it again.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -35,6 +35,7 @@ use super::setup::{GroupOpener, GroupSetup, OpenedGroup, RefusedGroup};
 use super::slab::Slab;
 use crate::buffers::Pool;
 use crate::disk::{Completion, FileEngine, OwedAnswers};
+use crate::frontend::{RequestFailure, RequestOutcome};
 use crate::link::PeerDialer;
 
 pub(super) use lending::PeerExports;
@@ -285,6 +286,7 @@ impl PlaneCore {
     fn perform(&mut self, output: Output) {
         match output {
             Output::Send { link, header, payload } => self.peers.send(link, header, payload),
+            Output::Reply { id, result: Err(_) } if self.is_lost_to_peer(id) => self.clients.lose(id),
             Output::Reply { id, result } => self.clients.reply(id, result),
             Output::CloseLink { link, reason } => self.peers.close(link, &reason),
             Output::CommandDone { id, result } => self.command_done(id, result),
@@ -347,6 +349,9 @@ impl PlaneCore {
     fn completed(&mut self, completion: Completion) {
         match self.disks.completed(completion, &mut self.groups) {
             Finished::Continued => {}
+            Finished::Client { client, cookie, outcome: RequestOutcome::Failed(_) } if self.is_lost_to(client) => {
+                self.clients.answer(client, cookie, RequestOutcome::Failed(RequestFailure::Gone));
+            }
             Finished::Client { client, cookie, outcome } => self.clients.answer(client, cookie, outcome),
             Finished::Engine { token, result } => self.input(Input::Io { token, result }),
             Finished::Unhashed { token, group, buffer } => {

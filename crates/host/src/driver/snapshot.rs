@@ -80,6 +80,8 @@ pub struct VolumeSnapshot {
     pub direct: bool,
     /// That its device has fallen silent, or the first failure since the start.
     pub error: Option<String>,
+    /// Its device has refused something since the group was taken up.
+    pub has_failed: bool,
 }
 
 /// The link to one peer.

@@ -86,6 +86,7 @@ impl LocalVolume {
             clients: self.clients,
             direct: self.device.as_ref().is_some_and(|device| device.direct()),
             error: self.trouble(disks, stores),
+            has_failed: self.error.is_some(),
         }
     }
 

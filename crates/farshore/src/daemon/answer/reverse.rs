@@ -12,7 +12,8 @@ use engine::identity::Role;
 use engine::state::State;
 use engine::status::GroupStatus;
 use engine::{GroupId, RefusalCode};
-use host::driver::{ClientsOrder, DriverSnapshot, ForwardStatus, Gone};
+use host::driver::{ClientsOrder, DriverSnapshot, ForwardStatus, Gone, GroupSnapshot};
+use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_FORK_PATIENCE, REVERSE_QUIET_PATIENCE, REVERSE_STEP_PATIENCE};
 use settings::{ConfiguredGroup, NodeName};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
@@ -24,22 +25,14 @@ use super::roles::{PromotionOrder, is_unanswered};
 use super::switchover::AnnouncedSwitchover;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder, SwitchoverOrder};
-use crate::daemon::attached;
 use crate::daemon::reverses::ReversePlace;
 use crate::daemon::role_changes::RoleChange;
+use crate::daemon::{attached, view};
 
 /// How often it is looked whether a reverse sync may go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A step that was refused is tried again after this time.
-const AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// How long requests that are at the peer are waited for before this node takes over.
-const QUIET_PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is looked whether they have ended.
 const QUIET_LOOK: Duration = Duration::from_millis(5);
-/// How long both nodes get to see that both are primary.
-const FORK_PATIENCE: Duration = Duration::from_secs(5);
-/// A step of a reverse sync is waited for so long before it is stopped.
-const STEP_PATIENCE: Duration = Duration::from_secs(15);
 /// A node that is to yield is asked so often, each time after this pause.
 const YIELD_TRIES: u32 = 30;
 const YIELD_AFTER: Duration = Duration::from_millis(300);
@@ -72,9 +65,21 @@ pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Go
     if let Err(taken_up) = desk.find_taken_up(name) {
         return Ok(taken_up);
     }
-    let Some(now) = desk.status_of(id).await? else {
+    let Some(found) = desk.snapshot_of(id).await? else {
         return Ok(Reply::refused(RefusalCode::GroupStarting, format!("{name}: the group is starting")));
     };
+    if let Some(refusal) = has_failed(&group, &found) {
+        return Ok(refusal);
+    }
+    let now = found.status;
+    if !desk.obeys_peers() {
+        let message = format!(
+            "{name}: nothing was changed: node {peer} has this node take over when the reverse sync ends, and 'peer_commands' in \
+             [nodes.{0}] does not let it: set that to \"all\" and restart the daemon of node {0}, or change sides with 'farshore switchover'",
+            desk.node
+        );
+        return Ok(Reply::refused(DeskRefusal::PeerForbids, message));
+    }
     if let Some(refusal) = obstacle(name, &peer, &now).or_else(|| unfit_volume(&group, &peer, &now)) {
         return Ok(refusal);
     }
@@ -85,17 +90,23 @@ async fn is_primary(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
     Ok(desk.status_of(id).await?.is_some_and(|now| now.role == Role::Primary && !now.starting))
 }
 
+/// A group that has failed sends nothing. If it failed at the disk of one volume, that is the one to go on without.
+fn has_failed(group: &ConfiguredGroup, found: &GroupSnapshot) -> Option<Reply> {
+    let (name, why) = (&group.name, view::failed_words(group, found)?);
+    let volume = match view::failed_volumes(group, found)[..] {
+        [only] => only,
+        _ => "VOLUME",
+    };
+    let message = format!(
+        "{name}: nothing was changed: the group has failed: {why}; 'farshore reset {name}', or without the disk that is dead: 'farshore group \
+         detach {name} {volume}'. Then type this again"
+    );
+    Some(Reply::refused(RefusalCode::GroupFailed, message))
+}
+
 /// What no way leads around.
 fn obstacle(name: &str, peer: &NodeName, now: &GroupStatus) -> Option<Reply> {
     let refused = |code, why: String| Some(Reply::refused(code, format!("{name}: nothing was changed: {why}")));
-    if let State::Failed(broken) = now.state {
-        let why = format!(
-            "the group has failed: {}; 'farshore reset {name}', or without the disk that is dead: 'farshore group detach {name} VOLUME'. Then type \
-             this again",
-            broken.words()
-        );
-        return refused(RefusalCode::GroupFailed, why);
-    }
     if now.starting {
         return refused(RefusalCode::GroupStarting, "the group is starting; try again in a moment".to_owned());
     }
@@ -295,7 +306,7 @@ impl Begin<'_> {
         if let Err(why) = answered(self.ask(promotes).await) {
             return Ok(Err(Reply::refused(DeskRefusal::PeerNotReached, format!("{name}: node {peer}: {why}"))));
         }
-        let until = Instant::now() + FORK_PATIENCE;
+        let until = Instant::now() + REVERSE_FORK_PATIENCE;
         let fork = loop {
             let now = desk.status_of(self.id).await?;
             if now.is_some_and(|now| now.peer.role == Some(Role::Primary))
@@ -383,7 +394,7 @@ async fn stop_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName)
     if !desk.reverses.is_home(name) {
         return stop(desk, (name, id), peer).await;
     }
-    let until = Instant::now() + STEP_PATIENCE;
+    let until = Instant::now() + REVERSE_STEP_PATIENCE;
     while !desk.reverses.begins_step(name) {
         if Instant::now() >= until || !desk.reverses.is_home(name) {
             let message = format!("{name}: this node is about to take over from node {peer}: 'farshore status {name}'");
@@ -560,7 +571,7 @@ async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
     match desk.reverses.end(name).await {
         Ok(()) => tracing::info!("{name}: the reverse sync is over: this node is the primary"),
         Err(why) => {
-            desk.reverses.refused(name, why, AGAIN_AFTER);
+            desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
             return Ok(());
         }
     }
@@ -583,7 +594,7 @@ async fn nobody_is_primary(desk: &Desk, (name, peer): (&str, &NodeName), now: &G
         false => desk.promote(name, PromotionOrder::UNFORCED, Default::default()).await?,
     };
     if let Reply::Error { message, .. } = reply {
-        desk.reverses.refused(name, message, AGAIN_AFTER);
+        desk.reverses.refused(name, message, REVERSE_AGAIN_AFTER);
     }
     Ok(())
 }
@@ -596,8 +607,8 @@ async fn order_full_sync(desk: &Desk, name: &str, peer: &NodeName) -> Result<(),
     };
     match ordered {
         // It shows in the state before this node looks again.
-        Ok(()) => desk.reverses.refused(name, "the full sync begins".to_owned(), AGAIN_AFTER),
-        Err(why) => desk.reverses.refused(name, why, AGAIN_AFTER),
+        Ok(()) => desk.reverses.refused(name, "the full sync begins".to_owned(), REVERSE_AGAIN_AFTER),
+        Err(why) => desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER),
     }
     Ok(())
 }
@@ -621,19 +632,19 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
         return match desk.reverses.end(name).await {
             Ok(()) => desk.control.clients(id, ClientsOrder::Part).await,
             Err(why) => {
-                desk.reverses.refused(name, why, AGAIN_AFTER);
+                desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
                 Ok(())
             }
         };
     }
     if let Err(why) = answered(may) {
-        desk.reverses.refused(name, why, AGAIN_AFTER);
+        desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
         return Ok(());
     }
     desk.control.clients(id, ClientsOrder::Pause).await?;
     let why = match is_quiet(desk, id).await? {
         true => answered(order(false).await).err(),
-        false => Some(format!("requests at node {peer} have no answer within {QUIET_PATIENCE:?}")),
+        false => Some(format!("requests at node {peer} have no answer within {REVERSE_QUIET_PATIENCE:?}")),
     };
     if is_primary(desk, id).await? {
         return is_over(desk, (name, id), peer).await;
@@ -641,12 +652,12 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
     // They go on there, also where the answer was lost and this node is about to be promoted: then what they ask comes back.
     desk.control.clients(id, ClientsOrder::Forward).await?;
     let why = why.unwrap_or_else(|| format!("node {peer} handed over, and this node is not the primary"));
-    desk.reverses.refused(name, why, AGAIN_AFTER);
+    desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
     Ok(())
 }
 
 async fn is_quiet(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
-    let until = Instant::now() + QUIET_PATIENCE;
+    let until = Instant::now() + REVERSE_QUIET_PATIENCE;
     while Instant::now() < until {
         let snapshot = desk.control.snapshot().await?;
         let forward = snapshot.groups.into_iter().find(|found| found.status.id == id).and_then(|found| found.forward);

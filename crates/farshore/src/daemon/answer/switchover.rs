@@ -236,7 +236,7 @@ impl Desk {
     }
 
     /// Peers may have something changed here.
-    fn obeys_peers(&self) -> bool {
+    pub(super) fn obeys_peers(&self) -> bool {
         self.config().node(&self.node).is_some_and(|here| here.peer_commands == PeerCommands::All)
     }
 

@@ -3,7 +3,8 @@
 use std::pin::Pin;
 use std::rc::Rc;
 
-use engine::{GroupId, NodeId};
+use engine::state::State;
+use engine::{GroupId, NodeId, RequestId};
 
 use super::{Plane, PlaneCore};
 use crate::buffers::Buffer;
@@ -76,6 +77,28 @@ impl Gateway for PeerExports {
 }
 
 impl PlaneCore {
+    /// The request came from the peer, which asks it again of whoever serves the volume next: this node has stopped serving it, or its group
+    /// has failed. Nothing that the peer's clients count on is lost by that: each write is durable before it is answered, and one that is not
+    /// answered is written again.
+    pub(super) fn is_lost_to_peer(&mut self, request: RequestId) -> bool {
+        self.clients.asker(request).is_some_and(|client| self.is_lost_to(client))
+    }
+
+    /// The same of what a client asked of a disk.
+    pub(super) fn is_lost_to(&mut self, client: ClientId) -> bool {
+        if self.lending.is_empty() || !self.clients.is_attached(client) {
+            return false;
+        }
+        let at = self.clients.volume_of(client);
+        let group = self.groups.volume(at).group();
+        self.lending.is_lent(group) && !self.serves_on(at, group)
+    }
+
+    fn serves_on(&self, at: usize, group: GroupId) -> bool {
+        let has_failed = self.node.glance(group).is_none_or(|glance| matches!(glance.state, State::Failed(_)));
+        self.groups.is_served(at) && !has_failed
+    }
+
     /// From now on the exports of the group are for this peer alone, or for everybody.
     pub(super) fn lend(&mut self, group: GroupId, to: Option<NodeId>) {
         let exports: Vec<String> = self.groups.exports_of(group).collect();
