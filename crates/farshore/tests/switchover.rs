@@ -1,7 +1,7 @@
 //! A switchover between two real daemons, typed at either node, and the way back.
 // proves: rule 15
 
-use crate::common::{GROUP, Pair, PairPlan, Side};
+use crate::common::{Background, GROUP, Pair, PairPlan, Side};
 
 const VOLUMES: [&str; 2] = ["data", "log"];
 
@@ -78,4 +78,69 @@ fn a_switchover_needs_a_peer_that_takes_orders() {
     assert!(code == 2 && said.contains("peer_commands") && said.contains("nothing was changed"), "{code}: {said}");
     assert!(is_primary(&pair, Side::Near) && !is_primary(&pair, Side::Far));
     pair.stop_both();
+}
+
+/// What a sync has not brought yet would be missing: nothing is held up for that, and the sync goes on.
+#[test]
+fn a_switchover_amid_a_sync_is_refused() {
+    let mut pair = Pair::replicating(&PairPlan::default());
+    pair.done(Side::Near, &["logging", GROUP]);
+    let pattern = |number: u64| format!("write -P {} {}k 64k", 1 + number % 255, 64 * number);
+    let writes: Vec<String> = (0..128).map(pattern).chain(["flush".to_owned()]).collect();
+    pair.qemu_io(Side::Near, "data", &writes.iter().map(String::as_str).collect::<Vec<_>>());
+    pair.done(Side::Near, &["link", "set", "rate=2Mbit/s", "compression=off"]);
+    pair.done(Side::Near, &["sync", GROUP]);
+    pair.wait_for(Side::Near, "syncing");
+    for node in Side::BOTH {
+        let (code, said) = pair.output_of(node, &["switchover", GROUP, "--to", "far"]);
+        assert!(code == 2 && said.contains("a sync to the peer is under way"), "{code}: {said}");
+        assert!(is_primary(&pair, Side::Near) && !is_primary(&pair, Side::Far));
+    }
+    assert_eq!(pair.status(Side::Near)["state"], "syncing", "it goes on");
+    pair.done(Side::Near, &["link", "set", "rate=unlimited", "compression=default"]);
+    pair.wait_for(Side::Near, "replicating");
+    pair.done(Side::Near, &["switchover", GROUP, "--to", "far"]);
+    pair.wait_for_rest(Side::Far);
+    pair.stop_from(Side::Far);
+    pair.assert_equal(&VOLUMES);
+}
+
+/// Two operators at two desks: however their orders fall, one node is primary in the end, and nothing is forced.
+#[test]
+fn orders_of_two_desks_at_once_leave_one_primary() {
+    let mut pair = Pair::replicating(&PairPlan { mode: "sync", ..PairPlan::default() });
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 1M", "flush"]);
+    let both = |pair: &mut Pair, words: [&[&str]; 2]| {
+        let desks = Side::BOTH.map(|node| Background::start(pair.command(node, words[node as usize])));
+        desks.map(|desk| desk.finish(pair))
+    };
+    for round in 0..4 {
+        pair.wait_for_rest(Side::Near);
+        // The copy is told of the demotion in its own time, so whoever waits for that may be refused first.
+        pair.done(Side::Near, &["demote", GROUP]);
+        let promote: &[&str] = &["promote", GROUP];
+        let mut answers = Vec::new();
+        pair.until("one of them is promoted", |pair| {
+            answers = both(pair, [promote; 2]).to_vec();
+            Side::BOTH.iter().any(|node| is_primary(pair, *node))
+        });
+        let primaries = Side::BOTH.map(|node| is_primary(&pair, node));
+        assert_eq!(primaries, [false, true], "round {round}: the one that handed over is not promoted: {answers:?}");
+        pair.wait_for_rest(Side::Far);
+        let to_near: &[&str] = &["switchover", GROUP, "--to", "near"];
+        let to_far: &[&str] = &["switchover", GROUP, "--to", "far"];
+        let answers = both(&mut pair, [to_near, to_far]);
+        assert!(answers.iter().any(|(is_done, _)| *is_done), "round {round}: {answers:?}");
+        pair.until("one node is the primary, and in step", |pair| {
+            let of = |node| (is_primary(pair, node), pair.status(node)["state"] == "replicating");
+            matches!(Side::BOTH.map(of), [(true, true), (false, _)] | [(false, _), (true, true)])
+        });
+        if is_primary(&pair, Side::Far) {
+            pair.done(Side::Far, &["switchover", GROUP, "--to", "near"]);
+        }
+    }
+    pair.wait_for_rest(Side::Near);
+    pair.qemu_io(Side::Near, "data", &["read -P 5 0 1M"]);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
 }

@@ -37,6 +37,20 @@ fn what_rotted_on_the_copy_is_named_and_repaired() {
     pair.assert_equal(&["data"]);
 }
 
+/// Whoever reads it must not take a look at some blocks for more.
+#[test]
+fn a_sample_says_how_much_it_saw_and_that_it_proves_nothing() {
+    let mut pair = Pair::replicating(&PLAN);
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    let (code, said) = pair.output_of(Side::Near, &["verify", GROUP, "--sample", "5", "--wait"]);
+    let sampled = said.split_once(": sampled ").unwrap_or_else(|| panic!("{code}: {said}")).1;
+    assert!(code == 0 && sampled.contains(" KiB of 4 MiB, not a proof; nothing differs"), "{code}: {said}");
+    let (_, shown) = pair.output_of(Side::Near, &["status", GROUP, "--local"]);
+    assert!(shown.contains(" of 4 MiB, not a proof"), "{shown}");
+    pair.stop_both();
+}
+
 #[test]
 fn a_verify_is_ended_by_order_and_its_options_are_checked() {
     let pair = Pair::replicating(&PLAN);

@@ -82,7 +82,7 @@ fn how_it_ended(now: &GroupView) -> Result<String, CommandFailure> {
             format!("the verify of {group} is no more: its daemon was started anew, or this node is not the primary");
         return Err(CommandFailure::from(why).ended(DeskRefusal::VerifyStopped.into(), OperationState::Stopped));
     };
-    let text = format!("{group}: verify {}", show::verify::ended(ended));
+    let text = format!("{group}: verify {}", show::verify::ended(now, ended));
     let VerifiedView { differing_bytes, repaired_bytes, unread_bytes, given_up, .. } = ended;
     if given_up.is_some() {
         return Err(CommandFailure::from(text).ended(DeskRefusal::VerifyStopped.into(), OperationState::Stopped));

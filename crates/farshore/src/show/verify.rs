@@ -2,7 +2,7 @@
 
 use units::exact::{show_rate, show_seconds, show_size};
 
-use crate::api::{DifferenceView, ScrubView, VerifiedView, VerifyView};
+use crate::api::{DifferenceView, GroupView, ScrubView, VerifiedView, VerifyView};
 
 /// `45 %, 1.2 GiB of 3 GiB, 93.4 Mbit/s, 2 min 3 s left, nothing differs so far`.
 pub fn running(run: &VerifyView) -> String {
@@ -45,16 +45,17 @@ pub fn scrub(scrub: &ScrubView) -> String {
     format!("every {} at {rate}, {due}; {last}", show_seconds(scrub.every_s))
 }
 
-/// What came of one.
-pub fn ended(ended: &VerifiedView) -> String {
+/// What came of one of that group.
+pub fn ended(group: &GroupView, ended: &VerifiedView) -> String {
     let compared = show_size(ended.compared_bytes);
-    let mut text = match &ended.given_up {
-        Some(why) => format!("not to its end ({why}); {compared} compared"),
-        None => format!("at {}: {compared} compared", ended.time.as_deref().unwrap_or("an unknown time")),
+    let what = match ended.sample_percent {
+        100.. => format!("{compared} compared"),
+        _ => format!("sampled {compared} of {}, not a proof", show_size(comparable_bytes(group))),
     };
-    if ended.sample_percent < 100 {
-        text += &format!(", a sample of {} %, and no proof of the rest", ended.sample_percent);
-    }
+    let mut text = match &ended.given_up {
+        Some(why) => format!("not to its end ({why}); {what}"),
+        None => format!("at {}: {what}", ended.time.as_deref().unwrap_or("an unknown time")),
+    };
     if ended.leaves_volume {
         text += ", without a volume that was set aside";
     }
@@ -72,6 +73,11 @@ pub fn ended(ended: &VerifiedView) -> String {
         text += &format!(" ({}{more})", named.join(", "));
     }
     text
+}
+
+/// What a whole verify compares.
+fn comparable_bytes(group: &GroupView) -> u64 {
+    group.volumes.iter().filter(|volume| !volume.set_aside).map(|volume| volume.size_bytes).sum()
 }
 
 fn place(found: &DifferenceView) -> String {
@@ -108,9 +114,20 @@ mod tests {
             differences: vec![found],
             ..VerifiedView::default()
         };
+        let volume = |name: &str, set_aside: bool| {
+            serde_json::json!({"name": name, "size_bytes": 20 << 20, "device": "/d", "dirty_bytes": 0, "direct": true, "clients": 0,
+                "set_aside": set_aside})
+        };
+        let group = serde_json::json!({
+            "name": "db", "role": "primary", "mode": "sync", "state": "replicating", "protection": "complete",
+            "volumes": [volume("data", false), volume("log", true)],
+            "queue": {"bytes": 0, "items": 0, "bytes_hwm": 0, "items_hwm": 0, "limit_bytes": 0, "limit_items": 0, "blocked_ms": 0},
+            "promotable": null, "peers": [], "settings": {}
+        });
+        let group = serde_json::from_value::<GroupView>(group).expect("a group");
         assert_eq!(
-            ended(&over),
-            "at an unknown time: 1 MiB compared, a sample of 5 %, and no proof of the rest; 32 KiB differ (data at byte 65536)"
+            ended(&group, &over),
+            "at an unknown time: sampled 1 MiB of 20 MiB, not a proof; 32 KiB differ (data at byte 65536)"
         );
         let next = ScrubView { every_s: 604_800.0, rate_limit_bytes_per_s: 10_000_000, ..ScrubView::default() };
         assert_eq!(scrub(&next), "every 7 d at 80.0 Mbit/s, due now; no whole one is on record");
@@ -123,7 +140,8 @@ mod tests {
         );
         let text = scrub(&ScrubView { waits: at("the group is not in step with its peer"), ..next });
         assert!(text.contains(", due, and waits: the group is not in step with its peer; the last"), "{text}");
-        let stopped = ended(&VerifiedView { given_up: Some("stopped by the operator".into()), ..over });
+        let whole = VerifiedView { given_up: Some("stopped by the operator".into()), sample_percent: 100, ..over };
+        let stopped = ended(&group, &whole);
         assert!(stopped.starts_with("not to its end (stopped by the operator); 1 MiB compared"), "{stopped}");
     }
 }
