@@ -5,6 +5,7 @@ mod dead_disk;
 mod forks;
 mod lending;
 mod policy;
+mod resets;
 mod reverse;
 mod roles;
 mod scrubs;
@@ -30,7 +31,6 @@ use tokio::time::{sleep, timeout};
 
 use super::current_config::CurrentConfig;
 use super::demotions::Demotions;
-use super::direction::Direction;
 use super::events::commands::{CommandEnd, CommandSource, CommandText};
 use super::events::looks::{GroupFacts, GroupLooks, LOOK_EVERY};
 use super::events::notices::NoticeReader;
@@ -399,7 +399,7 @@ impl Desk {
             }
             ApiRequest::Reverse(order) => reverse::order(self, &order).await,
             lent @ ApiRequest::Lend { .. } => reverse::lend(self, &lent, from_node).await,
-            ApiRequest::Reset { group } => self.reset(&group).await,
+            ApiRequest::Reset { group } => resets::reset(self, &group).await,
             ApiRequest::DetachVolume { group, volume, close_clients, force } => {
                 DiskDesk(self).detach(&group, &volume, (close_clients, force)).await
             }
@@ -571,31 +571,6 @@ impl Desk {
         let RecordedRequests { notes, lost, opened } = self.control.notes(id).await?;
         let trace = recording::trace(&notes);
         Ok(Reply::Recorded(Box::new(RecordedBatch { began: opened, lost, bytes: trace.len(), trace })))
-    }
-
-    /// Also of a group that was not taken up: its devices are looked at anew.
-    async fn reset(&self, name: &str) -> Result<Reply, Gone> {
-        let (id, group) = match self.find(name) {
-            Ok(found) => found,
-            Err(unknown) => return Ok(unknown),
-        };
-        let failed = self.snapshot_of(id).await?.and_then(|found| view::failed_words(&group, &found));
-        let command = Command::Reset { entropy: host::driver::entropy() };
-        let mut reply = reply(&group, self.control.command(id, command).await?);
-        let after = self.snapshot_of(id).await?.map(|found| found.status);
-        if let (Reply::Ok { message, unchanged: false, .. }, Some(after)) = (&mut reply, after) {
-            let peer = group.peer_of(&self.node).map(NodeName::as_str).unwrap_or_default();
-            let way = Direction::of(&after).words(after.role == Role::Primary, peer);
-            // What was to be done about it is behind the first sentence, and is done.
-            let first = failed.as_deref().and_then(|why| why.split(". ").next());
-            let why = first.map(|why| format!("; it had failed: {why}")).unwrap_or_default();
-            *message += &view::with_names(&group, &format!("; {way}{why}"));
-        }
-        Ok(reply)
-    }
-
-    async fn snapshot_of(&self, id: GroupId) -> Result<Option<GroupSnapshot>, Gone> {
-        Ok(self.control.snapshot().await?.groups.into_iter().find(|found| found.status.id == id))
     }
 
     async fn command(&self, name: &str, command: Command) -> Result<Reply, Gone> {

@@ -117,11 +117,7 @@ fn group_status(
         mode: now.mode.map_or(UNKNOWN, Mode::word).to_owned(),
         state: now.state.word().into(),
         protection: now.protection.word().into(),
-        reason: question
-            .clone()
-            .filter(|_| waits_for_word(now))
-            .or_else(|| failed_words(group, snapshot))
-            .or_else(|| reason(now, snapshot.link_for).map(|reason| with_names(group, &reason))),
+        reason: question.clone().filter(|_| waits_for_word(now)).or_else(|| why(group, snapshot)),
         volumes: volumes(node, group, snapshot),
         queue: queue(snapshot),
         memory_bytes: now.memory_bytes,
@@ -239,6 +235,12 @@ fn is_unserved(now: &figures::GroupStatus, link_for: Duration) -> bool {
 /// Its start goes on. One that failed, or stands still for want of space, has a reason of its own.
 pub(super) fn is_starting(now: &figures::GroupStatus) -> bool {
     now.starting && !matches!(now.state, State::Paused(_) | State::Failed(_))
+}
+
+/// Why the group is not what it is wanted to be.
+fn why(group: &ConfiguredGroup, snapshot: &GroupSnapshot) -> Option<String> {
+    let other = || reason(&snapshot.status, snapshot.link_for).map(|reason| with_names(group, &reason));
+    failed_words(group, snapshot).or_else(other)
 }
 
 /// Why a group has failed, and the volumes whose devices have refused something, if that is why; `None`: it has not failed.

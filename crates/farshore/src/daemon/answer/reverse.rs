@@ -21,6 +21,7 @@ use units::exact::{show_seconds, show_size};
 
 use super::Desk;
 use super::lending::serves;
+use super::resets::snapshot_of;
 use super::roles::{PromotionOrder, is_unanswered};
 use super::switchover::AnnouncedSwitchover;
 use crate::api::refusals::DeskRefusal;
@@ -65,7 +66,7 @@ pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Go
     if let Err(taken_up) = desk.find_taken_up(name) {
         return Ok(taken_up);
     }
-    let Some(found) = desk.snapshot_of(id).await? else {
+    let Some(found) = snapshot_of(desk, id).await? else {
         return Ok(Reply::refused(RefusalCode::GroupStarting, format!("{name}: the group is starting")));
     };
     if let Some(refusal) = has_failed(&group, &found) {
