@@ -375,3 +375,44 @@ fn a_reverse_sync_that_a_hook_refuses_has_not_begun() {
     pair.stop_both();
     pair.assert_equal(&["data", "log"]);
 }
+
+// proves: P6
+/// Of a fork the node that is given up is demoted, and a hook of that node has the last word before: both nodes stay what they are.
+#[test]
+fn a_fork_is_not_resolved_against_a_hook_that_fails_or_hangs() {
+    let mut pair = pair(&format!("{ALL}\nhooks.timeout = \"1s\""), FAILS_OR_HANGS);
+    pair.wait_for_rest(Side::Near);
+    pair.stop(Side::Far);
+    pair.qemu_io(Side::Near, "data", &["write -P 6 0 64k", "flush"]);
+    pair.stop(Side::Near);
+    pair.serve(Side::Far);
+    assert_eq!(pair.output_of(Side::Far, &["promote", GROUP, "--force", "--skip-hooks"]).0, 1);
+    pair.qemu_io(Side::Far, "data", &["write -P 7 256k 64k", "flush"]);
+    pair.serve(Side::Near);
+    pair.until("both nodes see the fork", |pair| {
+        Side::BOTH.iter().all(|node| pair.status(*node)["reason"].to_string().contains("both nodes are primary"))
+    });
+    let resolve = ["resolve", GROUP, "--keep", "far"];
+    fs::write(pair.path("which"), "before_demote").expect("written");
+    for (how, why) in [("fail", "it ended with exit code 3"), ("hang", "did not end within 1s and was killed")] {
+        fs::write(pair.path("how"), how).expect("written");
+        let before = events_of_hooks(&pair, Side::Near).len();
+        let (code, refused) = answer(&pair, Side::Far, &resolve);
+        assert!(code == 2 && refused["refusal"]["code"] == "hook-failed", "{how}: {refused}");
+        assert!(refused["message"].to_string().contains(why), "{how}: {refused}");
+        assert!(Side::BOTH.iter().all(|node| !is_secondary(&pair, *node)), "{how}");
+        pair.until("it is told", |pair| events_of_hooks(pair, Side::Near).len() > before);
+        assert_eq!(last_hook(&pair, Side::Near)["result"], "failed", "{how}");
+    }
+    let pid = fs::read_to_string(pair.path("pid")).expect("it began");
+    pair.until("its child is gone", |_| is_gone(&pid));
+    // One behind the demotion takes nothing back.
+    fs::write(pair.path("which"), "after_demote").expect("written");
+    fs::write(pair.path("how"), "fail").expect("written");
+    let (code, done) = answer(&pair, Side::Far, &resolve);
+    assert!(code < 2 && is_secondary(&pair, Side::Near) && !is_secondary(&pair, Side::Far), "{code}: {done}");
+    pair.until("it is told", |pair| last_hook(pair, Side::Near)["hook"] == "after_demote");
+    pair.wait_for_rest(Side::Far);
+    pair.stop_from(Side::Far);
+    pair.assert_equal(&["data", "log"]);
+}
