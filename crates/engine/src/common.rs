@@ -121,7 +121,7 @@ impl GroupCommon {
 
     /// A sync has ended. What it left out may still have to be compared.
     pub fn compared(&mut self, cx: &mut Cx) {
-        if !self.volumes.copies().any(PeerCopy::has_unverified) && self.sb.compared() {
+        if !self.volumes.copies().any(PeerCopy::has_unverified) && self.sb.compares(false) {
             self.save(cx, None);
         }
     }

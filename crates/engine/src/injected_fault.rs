@@ -158,6 +158,8 @@ faults! {
         "A sync that is begun again in the middle takes its rollback point anew.";
     SnapshotNotSaved, "snapshot-not-saved", "rule 8, P2",
         "A write overwrites a region of the snapshot that was not shipped yet.";
+    AskedNotSaved, "asked-not-saved", "rule 8, P2",
+        "A write overwrites a region of the snapshot whose hash the peer has not answered yet.";
     HeldThoughWritten, "held-though-written", "rule 8, P3",
         "What the peer applied of a snapshot that was cut short is left out of the next one, though it was written since.";
     SnapshotClearsAll, "snapshot-clears-all", "rule 8, P3",

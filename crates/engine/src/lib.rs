@@ -220,9 +220,12 @@ pub enum IoDone {
 #[derive(Clone, Debug)]
 pub enum Command {
     Logging,
+    /// In full: all of it is compared, and what differs is sent. A peer that never had an image is sent all of it.
     Sync {
         full: bool,
     },
+    /// A full sync that compares nothing: the copy is known to differ.
+    SendAll,
     /// An update sync that a program orders: where an operator is asked whose content counts, it is no answer, and is refused.
     BringUpToDate,
     /// One volume is set aside: what is written to it is tracked, and not sent. The others go on in their order.

@@ -294,6 +294,10 @@ pub const STREAM_AGAIN_AFTER: Duration = Duration::from_secs(10);
 pub const PROBE_BYTES: u64 = 64 * KIB;
 pub const PROBES_IN_FLIGHT_MAX: usize = 512;
 
+/// Hashes that a snapshot has under way. So 64 MiB are compared in a round trip, more than a GiB a second at 50 ms: the disks are slower,
+/// and so is the link that the content would have to take. Of regions one by one it is 4 MiB, 80 MiB a second.
+pub const SNAPSHOT_PROBES_MAX: usize = 1024;
+
 /// A verify yields: so many reads of it are under way, so many of its comparisons without an answer (64 KiB each, so 8 MiB are compared
 /// in a round trip), and it reads only while no more than this stands unsent before it.
 pub const VERIFY_READS_MAX: usize = 4;

@@ -101,7 +101,7 @@ pub enum CliCommand {
     Logging(LoggingArgs),
     /// Bring the secondary up to date
     #[command(
-        after_help = "Examples:\n  farshore sync db --wait\n  farshore sync db --full\n  farshore sync --all --json\n  farshore sync db --volume data --wait   (after the bulk load)\n  farshore sync db --reverse              (on the primary: the copy's content counts, and clients stay)\n  farshore sync db --reverse --stop\n\nA full sync that is under way goes on: it does not begin anew."
+        after_help = "Examples:\n  farshore sync db --wait\n  farshore sync db --full                 (all of it is compared, and what differs is sent)\n  farshore sync db --full --no-compare    (all of it is sent: the copy is known to differ)\n  farshore sync --all --json\n  farshore sync db --volume data --wait   (after the bulk load)\n  farshore sync db --reverse              (on the primary: the copy's content counts, and clients stay)\n  farshore sync db --reverse --stop\n\nA full sync that is under way goes on: it does not begin anew."
     )]
     Sync(SyncArgs),
     /// Compare the copy with this primary's volumes, while writers go on
@@ -346,9 +346,12 @@ pub struct EventsArgs {
 pub struct SyncArgs {
     #[command(flatten)]
     pub groups: GroupsArgs,
-    /// Send everything, not only what is dirty
+    /// Compare everything with the copy, not only what is dirty, and send what differs; a copy that never was one is sent everything
     #[arg(long)]
     pub full: bool,
+    /// With --full: send everything and compare nothing, where the copy is known to differ
+    #[arg(long, requires = "full", conflicts_with = "reverse")]
+    pub no_compare: bool,
     /// Take this volume, which 'logging --volume' set aside, back into the group's order
     #[arg(long, value_name = "NAME", conflicts_with_all = ["full", "all"])]
     pub volume: Option<String>,

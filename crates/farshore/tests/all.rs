@@ -32,6 +32,7 @@ mod failover_sync;
 mod filesystem;
 mod first_start;
 mod forks_over_wan;
+mod full_sync;
 mod hung_disk;
 mod kill_rounds;
 mod larger_devices;

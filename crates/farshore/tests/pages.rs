@@ -35,7 +35,7 @@ fn every_command_has_a_manual_page() {
         assert!(text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"), "{page} is no manual page");
     }
     let sync = fs::read_to_string(manual.join("farshore-sync.1")).expect("a page");
-    assert!(sync.contains("Send everything, not only what is dirty"), "{sync}");
+    assert!(sync.contains("Compare everything with the copy, not only what is dirty"), "{sync}");
 }
 
 /// Each option of each command.

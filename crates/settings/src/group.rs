@@ -175,7 +175,7 @@ keyed! {
         /// The undo store, bytes.
         "history" => history_bytes: u64 = size(limits::HISTORY);
             "what a sync may overwrite and still take back; takes space as it is used",
-            "what a sync may overwrite and still take back, on the state disk. Each snapshot reserves 9/8 of what is dirty in runs of 32 KiB or more and twice what is dirty in single blocks, a full sync 9/8 of the volumes' size. The file takes space as it is used. A larger value counts at the next start, a smaller one when no rollback point is held";
+            "what a sync may overwrite and still take back, on the state disk. Each snapshot reserves 9/8 of what is dirty in runs of 32 KiB or more and twice what is dirty in single blocks, a full sync that compares takes 9/8 of what differs, one that does not reserves 9/8 of the volumes' size. The file takes space as it is used. A larger value counts at the next start, a smaller one when no rollback point is held";
         /// Extents of the activity log.
         "activity.extents" => activity_extents: u32 = count(limits::EXTENTS, "extents");
             "of 4 MiB each: how much may be written at full speed at a time",

@@ -208,7 +208,8 @@ fn syncs() -> Vec<Limit> {
             "bytes of a sync that wait for the link, before the link's rate is measured",
             "";
         data::PROBE_BYTES => "a block that is compared by its hash", "";
-        data::PROBES_IN_FLIGHT_MAX => "hashes of a sync without an answer", "";
+        data::PROBES_IN_FLIGHT_MAX => "hashes of a sync in the stream without an answer", "";
+        data::SNAPSHOT_PROBES_MAX => "hashes of a snapshot under way", "";
         data::VERIFY_READS_MAX => "reads of a verify in flight", "";
         data::VERIFY_PROBES_MAX => "hashes of a verify without an answer", "";
         data::VERIFY_UNSENT_BYTES_MAX => "bytes that wait for the link while a verify reads", "with more, it waits";

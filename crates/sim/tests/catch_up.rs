@@ -262,7 +262,7 @@ fn a_full_sync_ordered_during_a_snapshot_sends_everything() {
     sync(&mut world);
     world.until("regions travel", shipping);
     let sent = world.data_sent_bytes()[0];
-    let answer = world.order(0, Command::Sync { full: true });
+    let answer = world.order(0, Command::SendAll);
     assert!(matches!(answer, CommandResult::Done(_)), "{answer:?}");
     assert_eq!(world.figures(0).peer.dirty_bytes, 2 * MIB);
     world.drain();

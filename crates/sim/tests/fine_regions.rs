@@ -137,7 +137,7 @@ fn room_is_reserved_for_regions_or_for_the_whole_image() {
     begin_sync(&mut world);
     assert!(reserved(&world) <= 2 * WRITTEN_BYTES, "{}", reserved(&world));
     world.drain();
-    _ = world.order(NEAR, Command::Sync { full: true });
+    _ = world.order(NEAR, Command::SendAll);
     world.until("it is reserved", |world| reserved(world) > 4 * WRITTEN_BYTES);
     let (all, now) = (2 * VOLUME_BYTES, reserved(&world));
     assert!((all..=all / 8 * 9).contains(&now), "{now}");

@@ -256,7 +256,7 @@ fn an_export_stays_closed_if_a_store_fails_under_its_operators_word() {
         let mut world = is_asked();
         (0..draws).for_each(|_| _ = world.rng.draw());
         world.cluster[0].storage.trouble.fail_record_in = nth;
-        world.command(0, GROUP, Command::Sync { full: true });
+        world.command(0, GROUP, Command::SendAll);
         world.pass(5 * SECOND);
         if matches!(world.figures(0).state, State::Failed(_)) {
             world.crash(0, false, SECOND);

@@ -262,7 +262,7 @@ fn a_full_sync_that_waited_for_its_bits_does_not_begin_beside_a_pull() {
         world.pass(instant * MILLISECOND);
         world.cluster[0].storage.trouble.stalled_until = world.now() + 60 * MILLISECOND;
         world.pass(3 * MILLISECOND);
-        world.command(0, GROUP, Command::Sync { full: true });
+        world.command(0, GROUP, Command::SendAll);
         world.pass(3 * MILLISECOND);
         world.connect([0, 1]);
         let limit = world.now() + SECOND;

@@ -198,7 +198,7 @@ fn a_full_sync_that_is_ordered_again_goes_on() {
         }
     }
     world.drain();
-    let full = Command::Sync { full: true };
+    let full = Command::SendAll;
     let begun = world.coverage(0, CoveragePoint::FullSyncBegan);
     let first = world.command(0, GROUP, full.clone());
     // While it is being recorded that all of it is to be sent, and while that travels.

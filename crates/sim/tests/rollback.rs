@@ -69,7 +69,7 @@ fn follow(world: &mut ScenarioWorld) {
     let demoted = world.order(NEAR, Command::Demote);
     assert!(!matches!(demoted, CommandResult::Refused(_)), "{demoted:?}");
     world.pass(SECOND);
-    assert!(matches!(world.order(FAR, Command::Sync { full: true }), CommandResult::Done(_)));
+    assert!(matches!(world.order(FAR, Command::SendAll), CommandResult::Done(_)));
     world.drain();
 }
 

@@ -66,7 +66,7 @@ fn beside_a_sync(world: &mut ScenarioWorld, writes: u64, every: u64) -> LightWri
     let mut open: Vec<(RequestId, u64)> = Vec::new();
     for n in 0..writes {
         if status(world, HEAVY).state != State::Syncing {
-            world.command(0, HEAVY, Command::Sync { full: true });
+            world.command(0, HEAVY, Command::SendAll);
         }
         open.push((world.write_to(LIGHT, 0, n % 512 * 4 * KIB, 4 * KIB), world.now()));
         world.pass(every);
@@ -122,7 +122,7 @@ fn answers_in_a_second(world: &mut ScenarioWorld) -> u64 {
 fn writers_in_sync_wait_for_little_of_another_groups_sync() {
     let mut world = both_in_step(roomy(Mode::Sync, 12_500_000));
     let alone = answers_in_a_second(&mut world);
-    world.command(0, HEAVY, Command::Sync { full: true });
+    world.command(0, HEAVY, Command::SendAll);
     world.until("it travels", |world| status(world, HEAVY).sync.is_some_and(|sync| sync.done_bytes > 4 * MIB));
     let beside = answers_in_a_second(&mut world);
     println!("answers in a second: {alone} alone, {beside} beside a sync");
@@ -140,7 +140,7 @@ fn a_healthy_peer_is_not_said_to_stand_still_when_the_link_is_full() {
     let mut logging_since = None;
     for n in 0..1200u64 {
         if status(&world, HEAVY).state != State::Syncing {
-            world.command(0, HEAVY, Command::Sync { full: true });
+            world.command(0, HEAVY, Command::SendAll);
         }
         if n % 20 == 0 {
             // It is looked at again whether a sync may begin.

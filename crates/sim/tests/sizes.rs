@@ -249,7 +249,7 @@ fn a_sync_to_a_copy_that_grows_begins_with_room_for_all_of_it() {
     world.set(GROUP, |settings| settings.autosync = false);
     world.restore_path();
     world.pass(SECOND);
-    assert!(matches!(world.order(NEAR, Command::Sync { full: true }), CommandResult::Done(_)));
+    assert!(matches!(world.order(NEAR, Command::SendAll), CommandResult::Done(_)));
     world.until("it waits for room", |world| world.figures(FAR).state == State::Paused(Pause::HistoryFull));
     assert!(world.images_of(FAR) == before, "nothing was overwritten");
 }

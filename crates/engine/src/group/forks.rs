@@ -113,6 +113,7 @@ pub(super) fn refuses(peer: &Peer, common: &GroupCommon, command: &Command) -> O
     let is_beside = matches!(
         command,
         Command::Sync { .. }
+            | Command::SendAll
             | Command::Rejoin { .. }
             | Command::SetAside { .. }
             | Command::BringUpToDate

@@ -71,13 +71,11 @@ impl Group {
                 cx.answer(id, CommandResult::Done(String::new()));
             }
             Command::Logging => self.primary.command_logging(&mut self.common, cx, id),
-            Command::Sync { full } => self.command_sync(cx, id, full),
+            Command::Sync { full } => self.command_sync(cx, id, full, true),
+            Command::SendAll => self.command_sync(cx, id, true, false),
             Command::SetAside { volume } => command_aside(&mut self.primary, &mut self.common, cx, id, volume),
             Command::Rejoin { volume } => command_rejoin(&mut self.primary, &mut self.common, cx, id, volume),
-            Command::BringUpToDate => match open_choice(&self.primary.peer, &self.common) {
-                Some(refusal) => cx.answer(id, CommandResult::Refused(refusal)),
-                None => self.command_sync(cx, id, false),
-            },
+            Command::BringUpToDate => self.bring_up_to_date(cx, id),
             Command::Demote => demote(&mut self.primary.peer, &mut self.common, cx, id),
             Command::Keep { over, discard, by_policy } => {
                 forks::keep(self, cx, id, KeepWish { over, discard, by_policy })
@@ -140,7 +138,15 @@ fn forget_peaks(peer: &mut Peer, cx: &mut Cx, id: CommandId) {
 }
 
 impl Group {
-    pub fn command_sync(&mut self, cx: &mut Cx, id: CommandId, full: bool) {
+    fn bring_up_to_date(&mut self, cx: &mut Cx, id: CommandId) {
+        match open_choice(&self.primary.peer, &self.common) {
+            Some(refusal) => cx.answer(id, CommandResult::Refused(refusal)),
+            None => self.command_sync(cx, id, false, true),
+        }
+    }
+
+    /// `compares`: a full one sends only what differs.
+    pub fn command_sync(&mut self, cx: &mut Cx, id: CommandId, full: bool, compares: bool) {
         if self.common.role() != Role::Primary {
             let why = "this node is the secondary; run 'sync' on the primary";
             return cx.refuse(id, RefusalCode::NotPrimary, why);
@@ -185,6 +191,9 @@ impl Group {
             self.primary.try_autosync(&mut self.common, cx);
         }
         let under_way = under_way(&self.primary.peer, &self.common, full);
+        if full && !records_full && under_way.is_none() {
+            self.primary.peer.wanted.compares(compares);
+        }
         let result = if repairs {
             let text = "the group is in step but for what could not be read, which is read again now";
             CommandResult::Done(text.into())

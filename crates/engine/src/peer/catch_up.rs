@@ -34,7 +34,6 @@ use crate::peer::streaming::{confirmed, step_begun};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::peer_copy::PeerCopy;
 use crate::shared::size::ShownSize;
-use crate::shared::volumes::AmountToSend;
 use crate::state::Pause;
 use crate::time::{Mono, Wall};
 
@@ -73,6 +72,11 @@ enum CatchUpStep {
 }
 
 impl CatchUp {
+    /// What earlier ones showed of writers that do not fit beside a sync still counts.
+    fn begins(&mut self) {
+        *self = CatchUp { no_stream_before: self.no_stream_before, misfits: self.misfits, ..CatchUp::default() };
+    }
+
     /// What went as data so far: the catch-up is over.
     pub fn take_sent_bytes(&mut self) -> u64 {
         self.misfits = 0;
@@ -129,8 +133,7 @@ impl Peer {
 
     /// A sync begins: how, follows from what is dirty.
     pub fn begin_catch_up(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
-        let CatchUp { no_stream_before, misfits, .. } = self.catch_up;
-        self.catch_up = CatchUp { no_stream_before, misfits, ..CatchUp::default() };
+        self.catch_up.begins();
         self.next_step(common, cx, why);
     }
 
@@ -182,8 +185,7 @@ impl Peer {
         common.volumes.copies_mut().for_each(PeerCopy::freeze);
         let total_bytes: u64 = common.volumes.copies().filter_map(PeerCopy::unshipped).map(Bitmap::dirty_bytes).sum();
         let left_out_bytes = common.volumes.dirty_bytes_to_send() - total_bytes;
-        let dirty_units =
-            common.volumes.copies().filter_map(PeerCopy::unshipped).map(|map| map.units_outside(None)).sum();
+        let to_send = common.volumes.snapshot_to_send(left_out_bytes);
         assert!(!self.outbox.streams(), "a stream ends before a snapshot begins");
         self.outbox.sending = Sending::Snapshot(CatchUpSnapshot::new(
             self.passes,
@@ -191,7 +193,7 @@ impl Peer {
             wall,
             cx.now.mono,
             common.counters.written_bytes,
-            AmountToSend { dirty_bytes: total_bytes, dirty_units, left_out_bytes },
+            (to_send, total_bytes),
         ));
         self.catch_up.snapshots += 1;
         self.catch_up.last_bytes = total_bytes;
@@ -234,7 +236,7 @@ impl Peer {
             return false;
         }
         let Some(snapshot) = self.outbox.sending.snapshot_mut() else { return false };
-        self.catch_up.rates = Some(snapshot.rates(common, cx, cx.now.mono < self.catch_up.no_stream_before));
+        self.catch_up.rates = snapshot.rates(common, cx, cx.now.mono < self.catch_up.no_stream_before);
         let (from, wall, payload_bytes) = snapshot.end();
         snapshot_ended(self, common, cx, (from, wall), payload_bytes, PeerCopy::end_snapshot);
         common.undo.empty();
@@ -256,6 +258,12 @@ impl Peer {
         }
         true
     }
+}
+
+/// A sync begins in which all may be equal: a snapshot finds what differs, to the region, however much is compared.
+pub(crate) fn compare_all(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
+    peer.catch_up.begins();
+    peer.begin_snapshot(common, cx, peer.outbox.sending.paused(), why);
 }
 
 /// What the stream may take along with live writes: what the link carries in a moment, and little enough that the

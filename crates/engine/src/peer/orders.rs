@@ -35,6 +35,8 @@ pub(crate) struct WantedSyncs {
     full: Option<Generation>,
     /// An operator's, of what is dirty: without `autosync` nothing else begins it.
     update: bool,
+    /// The full one compares nothing.
+    sends_all: bool,
     permits: PermitEvents,
     /// Volumes that an operator has the peer's devices filled of, until the peer takes a sync up.
     fills: VolumeSet,
@@ -68,6 +70,16 @@ impl WantedSyncs {
         }
     }
 
+    /// Whether a full sync that is ordered compares before it sends.
+    pub fn compares(&mut self, compares: bool) {
+        self.sends_all = !compares;
+    }
+
+    /// A full sync sends all of it, whatever the peer holds.
+    pub fn sends_all(self) -> bool {
+        self.sends_all
+    }
+
     pub fn order_update(&mut self) {
         self.update = true;
     }
@@ -78,7 +90,7 @@ impl WantedSyncs {
 
     /// What was ordered begins, or is not to begin any more.
     pub fn forget_orders(&mut self) {
-        (self.full, self.update) = (None, false);
+        (self.full, self.update, self.sends_all) = (None, false, false);
     }
 
     pub fn is_update(self) -> bool {

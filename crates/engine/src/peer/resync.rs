@@ -10,6 +10,7 @@ use crate::formats::identity::Decision;
 use crate::formats::wire::{FrameHeader, FrameKind, SyncBegin};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
+use crate::peer::catch_up::compare_all;
 use crate::peer::detached::{NOTHING_IN_ORDER, fill_all, is_nothing_in_order};
 use crate::peer::sending::{Sending, SyncAnnouncement};
 use crate::peer::stream::pass::{PassEnding, SyncPass};
@@ -137,6 +138,13 @@ pub(crate) fn waits_for_order(peer: &Peer, common: &GroupCommon) -> Option<&'sta
     }
 }
 
+/// What is to be compared may be what one unclean start found in the activity log: little enough to be compared in the stream.
+fn is_of_one_crash(common: &GroupCommon) -> bool {
+    let activity = common.config.activity;
+    let unverified = common.volumes.dirty_bytes_to_send() - common.volumes.to_send().dirty_bytes;
+    unverified <= u64::from(activity.extents) * activity.extent_bytes
+}
+
 /// Why a sync that nothing else stands in the way of has not begun.
 pub(crate) const WAITS_FOR_TURN: &str = "waiting for its turn: other groups of this node are syncing";
 
@@ -165,13 +173,18 @@ impl Peer {
         common.counters.syncs += 1;
         cx.event(common.id(), Event::SyncBegan { full, compare, dirty_bytes });
         match (full, compare) {
-            (true, _) => self.begin_catch_up(common, cx, "full sync"),
+            (true, false) => self.begin_catch_up(common, cx, "full sync"),
+            (true, true) => compare_all(self, common, cx, "full sync; what is equal is not sent"),
+            // More than a crash leaves: a full one was cut short.
+            (false, true) if !is_of_one_crash(common) => {
+                compare_all(self, common, cx, "update sync; what was not compared yet is compared");
+            }
             // What is dirty is not known: most of it is answered by a hash, in the stream.
-            (_, true) => {
+            (false, true) => {
                 let why = "update sync; what was being written when this primary stopped is compared";
                 self.begin_sync_in_stream(common, cx, None, why);
             }
-            _ => self.begin_catch_up(common, cx, "update sync"),
+            (false, false) => self.begin_catch_up(common, cx, "update sync"),
         }
         self.catch_up.full = full;
     }
@@ -274,8 +287,11 @@ impl Peer {
 
     /// The peer's answer to a hash.
     pub fn probe_result(&mut self, common: &mut GroupCommon, cx: &mut Cx, header: &FrameHeader) {
-        let Some(stream) = self.outbox.sending.stream_mut() else { return };
-        let moved = stream.probe_result(common, cx, header);
+        let moved = match &mut self.outbox.sending {
+            Sending::Apart => return,
+            Sending::Stream(stream) => stream.probe_result(common, cx, header),
+            Sending::Snapshot(snapshot) => Ok(snapshot.probe_result(common, cx, header)),
+        };
         self.stall.took(common, cx, moved);
     }
 
@@ -301,11 +317,19 @@ impl Peer {
     }
 }
 
-/// Everything is to be sent, and volumes that are set aside with it; that it is stands on disk before it begins (rule 6).
+/// Everything may differ, and volumes that are set aside with it; that it does stands on disk before it begins (rule 6). A peer that never
+/// had an image is sent all of it. Another one's copy is compared, unless an operator knows that it differs.
 pub(crate) fn set_all_dirty(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx) {
     fill_all(peer);
     common.all_rejoin(cx);
-    common.volumes.copies_mut().for_each(PeerCopy::send_all);
-    _ = common.sb.compared();
+    let is_blank = peer.greeting.hello().is_none_or(|hello| hello.identity.is_new());
+    if is_blank || peer.wanted.sends_all() {
+        common.volumes.copies_mut().for_each(PeerCopy::send_all);
+        _ = common.sb.compares(false);
+    } else {
+        common.volumes.copies_mut().for_each(PeerCopy::compare_all);
+        _ = common.sb.compares(true);
+        common.save(cx, None);
+    }
     common.bits().save(cx, AfterBits::FullSync);
 }

@@ -1,5 +1,6 @@
 //! One catch-up snapshot: what it has read and saved, what of it was sent and confirmed.
 
+mod compared;
 pub mod holes;
 pub mod left;
 mod saves;
@@ -12,11 +13,12 @@ use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::limits::{self, REGION_BYTES};
 use crate::peer::pause::{PauseCause, unreadable};
+use crate::peer::snapshot::compared::{SnapshotProbes, alike};
 use crate::peer::snapshot::holes::HoleQuestion;
 use crate::shared::cost::frame_cost;
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::peer_copy::PeerCopy;
-use crate::shared::reads::{SnapshotRead, SpilledRange};
+use crate::shared::reads::{SnapshotRead, SpilledRange, SyncRange};
 use crate::shared::volumes::{AmountToSend, Volumes};
 use crate::state::Pause;
 use crate::time::{Mono, Wall};
@@ -108,6 +110,8 @@ pub(crate) struct CatchUpSnapshot {
     saved: VecDeque<SnapshotPiece>,
     walked: VecDeque<SnapshotPiece>,
     held_bytes: u64,
+    /// What is compared before it is sent.
+    probes: SnapshotProbes,
     /// Saved in the undo store.
     spilled: VecDeque<SpilledRange>,
     /// Writes that wait until there is memory to save what they overwrite.
@@ -124,7 +128,10 @@ pub(crate) struct CatchUpSnapshot {
     done: bool,
     /// The peer cannot apply.
     paused: Option<Pause>,
-    total: AmountToSend,
+    /// What is to be sent for sure.
+    to_send: AmountToSend,
+    /// And what is to be compared with it.
+    total_bytes: u64,
     done_bytes: u64,
     payload_bytes: u64,
 }
@@ -136,7 +143,7 @@ impl CatchUpSnapshot {
         wall: Wall,
         now: Mono,
         written_before: u64,
-        total: AmountToSend,
+        (to_send, total_bytes): (AmountToSend, u64),
     ) -> CatchUpSnapshot {
         CatchUpSnapshot {
             name,
@@ -154,6 +161,7 @@ impl CatchUpSnapshot {
             saved: VecDeque::new(),
             walked: VecDeque::new(),
             held_bytes: 0,
+            probes: SnapshotProbes::default(),
             spilled: VecDeque::new(),
             waiting: VecDeque::new(),
             granted_bytes: 0,
@@ -165,7 +173,8 @@ impl CatchUpSnapshot {
             end: None,
             done: false,
             paused: None,
-            total,
+            to_send,
+            total_bytes,
             done_bytes: 0,
             payload_bytes: 0,
         }
@@ -285,7 +294,7 @@ impl CatchUpSnapshot {
         let offset = first * REGION_BYTES;
         let length = (next * REGION_BYTES).min(size) - offset;
         self.begin_read(length);
-        let read = SnapshotRead { snapshot: self.name, volume, offset, length, save };
+        let read = SnapshotRead { snapshot: self.name, volume, offset, length, save, compare: false };
         let slot = common.slots.insert(SlotOperation::Snapshot(read));
         let held = common.volumes.of(volume);
         held.copy.take_for_snapshot(first, next);
@@ -307,15 +316,23 @@ impl CatchUpSnapshot {
         let read = common.volumes.copies().all(PeerCopy::all_shipped);
         let identity = common.sb.identity;
         let (origin, group) = (common.node, common.id());
-        let (kind, volume, offset, length, payload) = match self.next_part(cx.peer.part_bytes) {
-            Some((volume, offset, length, payload)) => {
+        // What a write may wait for goes first, then what the peer has to read for.
+        let hash = self.probes.next().filter(|_| self.saved.is_empty());
+        let part = self.next_part(cx.peer.part_bytes);
+        let (kind, volume, offset, length, payload) = match (hash, part) {
+            (Some((SyncRange { volume, offset, length }, hash)), _) => {
+                (FrameKind::Probe, volume, offset, length, SendPayload::Control(hash.to_vec()))
+            }
+            (None, Some((volume, offset, length, payload))) => {
                 let kind = if matches!(payload, SendPayload::Data(_)) { FrameKind::Data } else { FrameKind::Zero };
                 (kind, volume, offset, length, payload)
             }
-            None if (read && self.reads == 0 && self.spilled.is_empty()) || injected(Fault::SnapshotEndsEarly) => {
+            (None, None)
+                if (read && self.reads == 0 && self.spilled.is_empty()) || injected(Fault::SnapshotEndsEarly) =>
+            {
                 (FrameKind::SyncEnd, VolumeId(0), 0, 0, SendPayload::None)
             }
-            None => return None,
+            (None, None) => return None,
         };
         let bytes = frame_cost(&payload);
         if self.sent_bytes + bytes > self.granted_bytes {
@@ -323,10 +340,10 @@ impl CatchUpSnapshot {
         }
         self.sent_bytes += bytes;
         self.sent = self.sent.next();
-        if kind == FrameKind::SyncEnd {
-            self.end = Some(self.sent);
-        } else {
-            self.take_part(length);
+        match kind {
+            FrameKind::SyncEnd => self.end = Some(self.sent),
+            FrameKind::Probe => self.probes.take_next(self.sent),
+            _ => self.take_part(length),
         }
         let header = FrameHeader {
             flags: flags::RESYNC,
@@ -357,13 +374,33 @@ impl CatchUpSnapshot {
         if self.asked.is_asking {
             return false;
         }
-        let Some((volume, first, next)) = self.next_run(common, longest_read(cx.peer.part_bytes, room)) else {
+        let longest = longest_read(cx.peer.part_bytes, room);
+        if let Some((volume, first, next)) = self.next_differing(common, longest) {
+            self.read(common, cx, volume, first, next, false);
+            return true;
+        }
+        if let Some((volume, first, next)) = self.next_narrowed(common) {
+            let compare = common.volumes.copy_of(volume).needs_verification(first);
+            if !compare {
+                self.read(common, cx, volume, first, next, false);
+            }
+            return !compare || self.compare(common, cx, volume, (first, next));
+        }
+        let Some((volume, first, next)) = self.next_run(common, longest) else {
             return false;
         };
         if self.asks_for_hole(common, cx, volume, first) {
             return false;
         }
-        self.read(common, cx, volume, first, next, false);
+        let (next, compare) = alike(&mut common.volumes, volume, first, next);
+        if compare && !self.compare(common, cx, volume, (first, next)) {
+            self.walk_from(volume, first);
+            return false;
+        }
+        self.walk_from(volume, next);
+        if !compare {
+            self.read(common, cx, volume, first, next, false);
+        }
         true
     }
 
@@ -375,6 +412,9 @@ impl CatchUpSnapshot {
         result: IoResult,
         room: u64,
     ) -> Result<ReadDestination, GivenUp> {
+        if read.compare {
+            return self.hash_is_read(common, read, result).map(|()| ReadDestination::Held);
+        }
         self.end_read(read.length);
         let (buf, crc) = match result {
             Ok(IoDone::Summed { zero: true, .. } | IoDone::Payload { zero: true, .. }) => (None, 0),
@@ -446,12 +486,12 @@ impl CatchUpSnapshot {
 
     /// Bytes that are dealt with, of how many, and those that went as data.
     pub fn progress(&self) -> (u64, u64, u64) {
-        (self.done_bytes, self.total.dirty_bytes, self.payload_bytes)
+        (self.done_bytes, self.total_bytes, self.payload_bytes)
     }
 
     /// Its name, its mark and what is in it, as long as it was not announced.
     pub fn to_announce(&self) -> Option<(u64, Position, AmountToSend)> {
-        (!self.begun).then_some((self.name, self.from, self.total))
+        (!self.begun).then_some((self.name, self.from, self.to_send))
     }
 
     pub fn announced(&mut self) {
@@ -475,7 +515,7 @@ impl CatchUpSnapshot {
 
     /// Whether more would be read ahead of a write than there is memory for, and some of what is read leaves it soon.
     pub fn is_short_of_memory(&self, bytes: u64, room: u64) -> bool {
-        self.reads > 0 && self.memory_bytes() + bytes > room
+        self.reads > self.probes.reads() && self.memory_bytes() + bytes > room
     }
 
     /// A write waits until there is memory to save what it overwrites.
@@ -490,7 +530,12 @@ impl CatchUpSnapshot {
     }
 
     /// What it showed. `shares_link`: the stream was tried, and did not fit: other groups take their part of what the link carries.
-    pub fn rates(&self, common: &GroupCommon, cx: &Cx, shares_link: bool) -> SnapshotRates {
+    /// `None`: it carried nothing.
+    pub fn rates(&self, common: &GroupCommon, cx: &Cx, shares_link: bool) -> Option<SnapshotRates> {
+        let carried_bytes = self.done_bytes - self.probes.equal_bytes();
+        if carried_bytes == 0 && self.probes.equal_bytes() > 0 {
+            return None;
+        }
         let per_second = |bytes: u64, time: Duration| {
             (u128::from(bytes) * 1_000_000_000 / time.as_nanos().max(1_000_000)).min(u128::from(u64::MAX)) as u64
         };
@@ -498,12 +543,12 @@ impl CatchUpSnapshot {
         let travel = self.open_since.map_or(life, |since| cx.now.mono.since(since));
         let carried = match cx.peer.rate {
             // A link that was never busy for long was not measured: then what the snapshot covered is all that is known.
-            None => per_second(self.done_bytes, travel),
+            None => per_second(carried_bytes, travel),
             Some(_) if shares_link => per_second(self.payload_bytes, travel),
             Some(rate) => rate.max(per_second(self.payload_bytes, travel)),
         };
         let dirtied = common.volumes.copies().map(PeerCopy::written_bytes).sum();
         let written = common.counters.written_bytes - self.written_before;
-        SnapshotRates { written: per_second(written, life), dirtied: per_second(dirtied, life), carried }
+        Some(SnapshotRates { written: per_second(written, life), dirtied: per_second(dirtied, life), carried })
     }
 }

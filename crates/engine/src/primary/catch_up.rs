@@ -112,6 +112,9 @@ impl Primary {
     pub fn saves_for_snapshot(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32) -> bool {
         let (id, offset, length) = common.slots.write(slot).range();
         let (first, last) = region_span(offset, length);
+        if !injected(Fault::AskedNotSaved) {
+            common.volumes.copy_of(id).ask_no_more(first, last);
+        }
         let spared = common.volumes.copy_of(id).unshipped_in(first, last) == 0 || injected(Fault::SnapshotNotSaved);
         if spared || !self.peer.outbox.goes_by_snapshots() {
             return false;

@@ -6,12 +6,15 @@ use crate::ids::Seq;
 use crate::injected_fault::{Fault, injected};
 use crate::limits::REGION_BYTES;
 use crate::shared::newest_writes::NewestWrites;
+use alloc::vec::Vec;
 
 /// Its part in a snapshot.
 #[derive(Debug)]
 struct FrozenBits {
     /// Of the snapshot, and not read yet.
     unshipped: Bitmap,
+    /// Of the snapshot, and not sent: the peer's answer says whether they are to be.
+    asked: Bitmap,
     /// Touched since the freeze: what stays dirty when the snapshot is done.
     written: Bitmap,
 }
@@ -124,6 +127,12 @@ impl PeerCopy {
 
     pub fn needs_verification(&self, region: u64) -> bool {
         self.unverified.as_ref().is_some_and(|unverified| unverified.get(region))
+    }
+
+    /// All of it is to be compared, and sent where it differs.
+    pub fn compare_all(&mut self) {
+        self.send_all();
+        self.set_all_unverified();
     }
 
     /// All of it is to be sent, and nothing of it compared.
@@ -328,7 +337,7 @@ impl PeerCopy {
         if let Some(held) = &self.held {
             unshipped.leave_out(held);
         }
-        self.snapshot = Some(FrozenBits { unshipped, written: self.blank() });
+        self.snapshot = Some(FrozenBits { unshipped, asked: self.blank(), written: self.blank() });
     }
 
     /// The peer has applied these regions of the snapshot, as they were at its mark.
@@ -389,7 +398,7 @@ impl PeerCopy {
     }
 
     pub fn all_shipped(&self) -> bool {
-        self.unshipped().is_none_or(Bitmap::is_clean)
+        self.snapshot.as_ref().is_none_or(|bits| bits.unshipped.is_clean() && bits.asked.is_clean())
     }
 
     /// Of the snapshot, and not read yet.
@@ -404,6 +413,57 @@ impl PeerCopy {
 
     pub fn unshipped_in(&self, first: u64, last: u64) -> u64 {
         self.unshipped().map_or(0, |unshipped| unshipped.count_in(first, last))
+    }
+
+    /// Of what the snapshot is to send, what is not merely unverified: bytes of regions, and units that have one.
+    pub fn surely_unshipped(&self) -> (u64, u64) {
+        let Some(unshipped) = self.unshipped() else { return (0, 0) };
+        let unverified = self.unverified.as_ref();
+        let compared = unverified.map_or(0, |unverified| unverified.common_bytes(unshipped));
+        (unshipped.dirty_bytes() - compared, unshipped.units_outside(unverified))
+    }
+
+    // ---- what a snapshot compares ----------------------------------------------------------------------------------------
+
+    /// The hash of these regions is on its way.
+    pub fn ask_of_snapshot(&mut self, first: u64, next: u64) {
+        let Some(bits) = self.snapshot.as_mut() else { return };
+        bits.unshipped.clear_range(first, next - 1);
+        bits.asked.set_range(first, next - 1);
+    }
+
+    /// Regions that wait for the peer's answer.
+    pub fn asked_in(&self, first: u64, last: u64) -> u64 {
+        self.snapshot.as_ref().map_or(0, |bits| bits.asked.count_in(first, last))
+    }
+
+    /// No answer is waited for: they are sent.
+    pub fn ask_no_more(&mut self, first: u64, last: u64) {
+        self.take_back(first, last, |unverified, region| unverified.clear(region));
+    }
+
+    /// They differ somewhere: they are asked for one by one.
+    pub fn ask_again(&mut self, first: u64, last: u64) {
+        self.take_back(first, last, |_, _| {});
+    }
+
+    fn take_back(&mut self, first: u64, last: u64, mut note: impl FnMut(&mut Bitmap, u64)) {
+        let Some(bits) = self.snapshot.as_mut() else { return };
+        while let Some(region) = bits.asked.next_set(first).filter(|region| *region <= last) {
+            bits.asked.clear(region);
+            bits.unshipped.set(region);
+            if let Some(unverified) = self.unverified.as_mut() {
+                note(unverified, region);
+            }
+        }
+    }
+
+    /// The peer has what stands here, unless it was written since.
+    pub fn is_answered_equal(&mut self, first: u64, last: u64) {
+        let Some(bits) = self.snapshot.as_mut() else { return };
+        let asked: Vec<u64> = (first..=last).filter(|region| bits.asked.get(*region)).collect();
+        bits.asked.clear_range(first, last);
+        asked.into_iter().for_each(|region| self.peer_applied(region, region));
     }
 }
 
@@ -515,6 +575,33 @@ mod tests {
         assert_eq!(dirty, [4], "bits clear with the end, of what was left out too");
         v.freeze();
         assert_eq!(unshipped(&v), [4], "nothing is left of a snapshot that has ended");
+    }
+
+    // proves: P2, rule 8
+    /// Until the peer has answered, a region is one that a write has to save first.
+    #[test]
+    fn what_waits_for_an_answer_is_of_the_snapshot_until_the_answer_is_there() {
+        let mut v = PeerCopy::new(8 * R);
+        v.compare_all();
+        v.freeze();
+        assert_eq!((v.surely_unshipped(), v.needs_verification(7)), ((0, 0), true));
+        v.ask_of_snapshot(0, 8);
+        assert_eq!((v.unshipped_in(0, 7), v.asked_in(0, 7), v.all_shipped()), (0, 8, false));
+        v.ask_no_more(2, 3);
+        assert_eq!((v.unshipped_in(0, 7), v.asked_in(0, 7)), (2, 6), "a write comes there");
+        assert!(!v.needs_verification(2), "it is sent whatever the answer is");
+        v.set_written(2 * R, 2 * R, Seq(1), false);
+        v.is_answered_equal(0, 3);
+        v.ask_again(4, 5);
+        assert_eq!((v.unshipped_in(4, 5), v.needs_verification(4)), (2, true), "they are asked for one by one");
+        v.ask_of_snapshot(4, 6);
+        v.ask_no_more(4, 4);
+        v.is_answered_equal(5, 7);
+        assert_eq!((v.unshipped_in(0, 7), v.asked_in(0, 7)), (3, 0));
+        v.drop_snapshot(false);
+        v.freeze();
+        assert_eq!(v.unshipped_in(0, 7), 3, "what is equal is left out of the next one");
+        assert_eq!((v.unshipped_in(0, 1), v.unshipped_in(5, 7)), (0, 0));
     }
 
     // proves: P3

@@ -48,6 +48,8 @@ pub(crate) struct SnapshotRead {
     pub length: u64,
     /// A write waits for it.
     pub save: bool,
+    /// Its hash is read, to be compared.
+    pub compare: bool,
 }
 
 /// A range of a snapshot that lies in the undo store.

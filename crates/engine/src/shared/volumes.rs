@@ -89,6 +89,13 @@ impl Volumes {
         }
     }
 
+    /// The same of the snapshot that was just frozen. `left_out_bytes`: what the peer has of it already.
+    pub fn snapshot_to_send(&self, left_out_bytes: u64) -> AmountToSend {
+        let each = self.copies().map(PeerCopy::surely_unshipped);
+        let (dirty_bytes, dirty_units) = each.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+        AmountToSend { dirty_bytes, dirty_units, left_out_bytes }
+    }
+
     pub fn dirty_bytes(&self) -> u64 {
         self.copies().map(|copy| copy.dirty.dirty_bytes()).sum()
     }

@@ -39,11 +39,14 @@ pub enum ApiRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         volume: Option<String>,
     },
-    /// Bring the secondary up to date: dirty regions, or with `full` everything.
+    /// Bring the secondary up to date: dirty regions, or with `full` whatever differs.
     Sync {
         group: String,
         #[serde(default)]
         full: bool,
+        /// With `full`: everything is sent, and nothing of it compared.
+        #[serde(default, skip_serializing_if = "is_false")]
+        no_compare: bool,
         /// A program orders it: where an operator is asked whose content counts, this is no answer, and is refused. Never with `full`.
         #[serde(default, skip_serializing_if = "is_false")]
         answers_nothing: bool,
@@ -406,6 +409,10 @@ mod tests {
         ApiRequest::Promote { group, force: false, in_window: false, skip_hooks: false, is_announced: false }
     }
 
+    fn sync(full: bool, no_compare: bool, answers_nothing: bool, volume: Option<&str>) -> ApiRequest {
+        ApiRequest::Sync { group: "db".into(), full, no_compare, answers_nothing, volume: volume.map(str::to_owned) }
+    }
+
     #[test]
     fn requests_have_their_documented_form() {
         let group = || "db".to_owned();
@@ -417,16 +424,11 @@ mod tests {
                 ApiRequest::On { node: "beta".into(), order: Box::new(ApiRequest::Clients { group: None }) },
                 r#"{"request":"on","node":"beta","order":{"request":"clients"}}"#,
             ),
+            (sync(true, false, false, None), r#"{"request":"sync","group":"db","full":true}"#),
+            (sync(true, true, false, None), r#"{"request":"sync","group":"db","full":true,"no_compare":true}"#),
+            (sync(false, false, true, None), r#"{"request":"sync","group":"db","full":false,"answers_nothing":true}"#),
             (
-                ApiRequest::Sync { group: group(), full: true, answers_nothing: false, volume: None },
-                r#"{"request":"sync","group":"db","full":true}"#,
-            ),
-            (
-                ApiRequest::Sync { group: group(), full: false, answers_nothing: true, volume: None },
-                r#"{"request":"sync","group":"db","full":false,"answers_nothing":true}"#,
-            ),
-            (
-                ApiRequest::Sync { group: group(), full: false, answers_nothing: false, volume: Some("data".into()) },
+                sync(false, false, false, Some("data")),
                 r#"{"request":"sync","group":"db","full":false,"volume":"data"}"#,
             ),
             (ApiRequest::Logging { group: group(), volume: None }, r#"{"request":"logging","group":"db"}"#),

@@ -28,7 +28,7 @@ pub fn run(args: &SyncArgs) -> CommandOutcome {
     let mut answers = Answers::new("sync", args.json);
     let mut begun = Vec::new();
     for group in answers.targets(&args.reach, &args.groups.groups, args.groups.all)? {
-        let answer = order(&args.reach, &group, args.full, args.volume.clone());
+        let answer = reach::ask_any(&args.reach, request(&group, args.full, args.no_compare, args.volume.clone()));
         let mut operation = None;
         // Of a group that is in step already there is nothing to be waited for.
         if let Ok(Reply::Ok { done_on, unchanged: false, operation: named, .. }) = &answer {
@@ -46,8 +46,8 @@ pub fn run(args: &SyncArgs) -> CommandOutcome {
     answers.finish()
 }
 
-fn order(reach: &ReachAny, group: &str, full: bool, volume: Option<String>) -> Result<Reply, CommandFailure> {
-    reach::ask_any(reach, ApiRequest::Sync { group: group.to_owned(), full, answers_nothing: false, volume })
+fn request(group: &str, full: bool, no_compare: bool, volume: Option<String>) -> ApiRequest {
+    ApiRequest::Sync { group: group.to_owned(), full, no_compare, answers_nothing: false, volume }
 }
 
 /// Only the node that syncs knows how far it is.
@@ -60,7 +60,7 @@ fn where_it_goes(reach: &ReachAny, done_on: Option<&str>) -> ReachAny {
 /// # Errors
 /// A sentence: it is refused, or as of [`follow`].
 pub fn in_full(reach: &ReachAny, group: &str) -> Result<(), CommandFailure> {
-    let reply = order(reach, group, true, None)?;
+    let reply = reach::ask_any(reach, request(group, true, false, None))?;
     let (done_on, operation) = match &reply {
         Reply::Ok { done_on, operation, .. } => (done_on.clone(), operation.clone()),
         _ => (None, None),
@@ -74,7 +74,13 @@ pub fn in_full(reach: &ReachAny, group: &str) -> Result<(), CommandFailure> {
 /// # Errors
 /// As [`in_full`].
 pub fn bring_up_to_date(reach: &ReachAny, group: &str, quiet: bool) -> Result<(), CommandFailure> {
-    let request = ApiRequest::Sync { group: group.to_owned(), full: false, answers_nothing: true, volume: None };
+    let request = ApiRequest::Sync {
+        group: group.to_owned(),
+        full: false,
+        no_compare: false,
+        answers_nothing: true,
+        volume: None,
+    };
     match reach::ask_any(reach, request)? {
         Reply::Ok { unchanged: true, .. } => Ok(()),
         Reply::Ok { done_on, operation, .. } => {

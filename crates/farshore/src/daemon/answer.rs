@@ -377,7 +377,7 @@ impl Desk {
             ApiRequest::Logging { group, volume: Some(volume) } => {
                 self.command_volume(&group, &volume, |volume| Command::SetAside { volume }).await
             }
-            ApiRequest::Sync { group, full: true, .. } => self.sync_fully(&group).await,
+            ApiRequest::Sync { group, full: true, no_compare, .. } => self.sync_fully(&group, no_compare).await,
             ApiRequest::Sync { group, volume: Some(volume), .. } => {
                 self.command_volume(&group, &volume, |volume| Command::Rejoin { volume }).await
             }
@@ -600,7 +600,7 @@ impl Desk {
 
     /// A secondary keeps its image while it is overwritten, and too little room for that is said with the order: a sync that finds none
     /// stands still.
-    async fn sync_fully(&self, name: &str) -> Result<Reply, Gone> {
+    async fn sync_fully(&self, name: &str, no_compare: bool) -> Result<Reply, Gone> {
         let (id, group) = match self.find_taken_up(name) {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
@@ -609,8 +609,9 @@ impl Desk {
         let now = groups.iter().find(|group| group.status.id == id);
         // One that is under way goes on: what it lacks is in `status`.
         let begins = now.filter(|group| group.figures.sync.is_none_or(|pace| !pace.full));
-        let warning = begins.and_then(|now| history_room::of_full_sync(&self.node, &group, &now.status));
-        let mut reply = self.command(name, Command::Sync { full: true }).await?;
+        let warning = begins.and_then(|now| history_room::of_full_sync(&self.node, &group, &now.status, !no_compare));
+        let command = if no_compare { Command::SendAll } else { Command::Sync { full: true } };
+        let mut reply = self.command(name, command).await?;
         if let Reply::Ok { warnings, .. } = &mut reply {
             warnings.extend(warning);
         }

@@ -259,8 +259,9 @@ fn typed(order: &ApiRequest) -> String {
     let flag = |is_set: bool, word: &'static str| if is_set { word } else { "" };
     let words = match order {
         ApiRequest::Logging { group, volume } => format!("logging {group}{}", volume_words(volume.as_deref())),
-        ApiRequest::Sync { group, full, volume, .. } => {
-            format!("sync {group}{}{}", flag(*full, " --full"), volume_words(volume.as_deref()))
+        ApiRequest::Sync { group, full, no_compare, volume, .. } => {
+            let (full, no_compare) = (flag(*full, " --full"), flag(*no_compare, " --no-compare"));
+            format!("sync {group}{full}{no_compare}{}", volume_words(volume.as_deref()))
         }
         ApiRequest::Demote { group, close_clients, skip_hooks } => {
             format!("demote {group}{}{}", flag(*close_clients, " --close-clients"), flag(*skip_hooks, " --skip-hooks"))

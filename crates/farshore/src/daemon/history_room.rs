@@ -17,7 +17,7 @@ pub(super) fn of_group(node: &NodeName, group: &ConfiguredGroup, now: &GroupStat
             let (need, have) = (space_for_sync(differs_bytes, volume_bytes(now)), group.layout.history_bytes);
             paused(group.name.as_str(), group.peer_of(node)?.as_str(), need, have)
         }
-        Role::Primary if full_sync_wanted(now.state, now.meeting).is_some() => of_full_sync(node, group, now),
+        Role::Primary if full_sync_wanted(now.state, now.meeting).is_some() => of_full_sync(node, group, now, true),
         Role::Secondary if stands_still => {
             let point = now.rollback_point.as_ref()?;
             let need = point.used_bytes.saturating_add(point.reserved_bytes);
@@ -28,13 +28,18 @@ pub(super) fn of_group(node: &NodeName, group: &ConfiguredGroup, now: &GroupStat
 }
 
 /// Of a full sync from this primary, as the group was before the order. What a secondary's file says is not known here; both nodes have
-/// the same one, or should.
-pub(super) fn of_full_sync(node: &NodeName, group: &ConfiguredGroup, now: &GroupStatus) -> Option<String> {
+/// the same one, or should. `compares`: how much of it differs is not known before.
+pub(super) fn of_full_sync(
+    node: &NodeName,
+    group: &ConfiguredGroup,
+    now: &GroupStatus,
+    compares: bool,
+) -> Option<String> {
     if now.role != Role::Primary || full_sync_wanted(now.state, now.meeting).is_some_and(has_no_image) {
         return None;
     }
     let (need, have) = (reserved_for_all(volume_bytes(now)), group.layout.history_bytes);
-    ahead(group.name.as_str(), group.peer_of(node)?.as_str(), need, have)
+    ahead(group.name.as_str(), group.peer_of(node)?.as_str(), (need, have), compares)
 }
 
 /// Why only a full sync makes the copy whole. While the group sends, what the peer said when it connected no longer counts.
@@ -59,11 +64,15 @@ fn reserved_for_all(bytes: u64) -> u64 {
     space_for_sync(bytes, bytes)
 }
 
-fn ahead(group: &str, peer: &str, need: u64, have: u64) -> Option<String> {
+fn ahead(group: &str, peer: &str, (need, have): (u64, u64), compares: bool) -> Option<String> {
+    let (takes, when) = match compares {
+        true => ("needs up to 9/8 of the volumes for that if all of them differ", "should that not be enough"),
+        false => ("reserves 9/8 of the volumes for that", "before anything is overwritten"),
+    };
     (need > have).then(|| {
         format!(
-            "a full sync keeps the image that {peer} has until the snapshot under way has ended, and reserves 9/8 of the volumes for that: history = \"{}\" or \
-             more, where the configuration here says \"{}\"; with less the group pauses with 'history full' before anything is overwritten: \
+            "a full sync keeps the image that {peer} has until the snapshot under way has ended, and {takes}: history = \"{}\" or \
+             more, where the configuration here says \"{}\"; with less the group pauses with 'history full' {when}: \
              raise history on both nodes and restart the daemon of {peer} first, or give that image up on {peer} when the group has \
              paused ('farshore mark list {group}', 'farshore mark drop {group} NAME')",
             to_set(need),
@@ -98,9 +107,9 @@ mod tests {
     fn a_full_sync_needs_nine_eighths_of_the_volumes() {
         for (volumes, to_set) in [(1, "1MiB"), (64 * MIB, "72MiB"), (14 * GIB, "16GiB"), (1024 * GIB, "1152GiB")] {
             let need = reserved_for_all(volumes);
-            let warning = ahead("db", "beta", need, need - 1).expect("a byte is missing");
+            let warning = ahead("db", "beta", (need, need - 1), false).expect("a byte is missing");
             assert!(warning.contains(&format!("history = \"{to_set}\" or more")), "{volumes}: {warning}");
-            assert_eq!((ahead("db", "beta", need, need), paused("db", "beta", need, need)), (None, None));
+            assert_eq!((ahead("db", "beta", (need, need), true), paused("db", "beta", need, need)), (None, None));
         }
         let warning = paused("db", "beta", reserved_for_all(1024 * GIB), 16 * GIB).expect("it does not fit");
         assert!(warning.starts_with("the sync needs history = \"1152GiB\" or more and has \"16GiB\""), "{warning}");

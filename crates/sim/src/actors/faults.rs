@@ -388,6 +388,7 @@ fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
     let entropy = world.rng.draw();
     let command = match world.rng.below(24) {
         0 => Command::Logging,
+        1 if world.rng.percent(30) => Command::SendAll,
         1 => Command::Sync { full: true },
         2 if world.rng.percent(40) => Command::BringUpToDate,
         2 => Command::Sync { full: false },

@@ -16,6 +16,7 @@ pub fn role_wanted(command: &Command) -> Option<Role> {
         | Command::SetAside { .. }
         | Command::Rejoin { .. }
         | Command::Sync { .. }
+        | Command::SendAll
         | Command::BringUpToDate
         | Command::Set(_)
         | Command::Keep { .. }
@@ -53,7 +54,7 @@ pub fn is_reached(command: &Command, shown: &GroupStatus) -> bool {
         Command::VerifyStop => shown.role == Role::Primary && shown.verify.is_none(),
         Command::AssumeEqual => shown.doubts.assumed_equal,
         // A full sync is a new one each time, and settings are compared by the daemon.
-        Command::Sync { full: true } | Command::Set(_) | Command::ForgetPeaks => false,
+        Command::Sync { full: true } | Command::SendAll | Command::Set(_) | Command::ForgetPeaks => false,
     }
 }
 

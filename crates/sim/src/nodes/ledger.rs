@@ -83,6 +83,7 @@ impl CommandLedger {
         self.asked.insert(id, node);
         match command {
             Command::Sync { full } => *self.typed_sync.entry((group, node)).or_default() |= full,
+            Command::SendAll => _ = self.typed_sync.insert((group, node), true),
             Command::Promote { force: true, .. } => _ = self.forces.insert(id, (group, node)),
             Command::PromoteInWindow { .. } => {
                 self.forces.insert(id, (group, node));

@@ -16,7 +16,8 @@ impl World {
     pub fn command(&mut self, node: usize, group: GroupId, command: Command) -> CommandId {
         let id = self.cluster.ledger.typed(node, group, &command);
         self.log(format_args!("operator to node {node} group {}: {command:?}", group.0));
-        if let Command::Sync { full } = command {
+        if let Command::Sync { .. } | Command::SendAll = command {
+            let full = !matches!(command, Command::Sync { full: false });
             self.checkers.facts.remove(KnownFact::ChangedOutside(group, node));
             if full && self.cluster.primary(group) == node {
                 self.checkers.writes.tail_given_up(group);
@@ -28,7 +29,7 @@ impl World {
                     self.checkers.newcomers.word_typed(group, node, *number);
                 }
             }
-            Command::Sync { full: true } | Command::Keep { by_policy: false, .. } => {
+            Command::Sync { full: true } | Command::SendAll | Command::Keep { by_policy: false, .. } => {
                 self.checkers.newcomers.asked_for(group, None);
             }
             _ => {}

@@ -40,7 +40,7 @@ impl CatchUpSnapshot {
         }
         self.asked.is_asking = true;
         self.reads += 1;
-        let question = SnapshotRead { snapshot: self.name, volume, offset, length, save: false };
+        let question = SnapshotRead { snapshot: self.name, volume, offset, length, save: false, compare: false };
         let slot = common.slots.insert(SlotOperation::SnapshotHole(question));
         common.volumes.of(volume).occupy(slot, offset, length, Seq::NONE, false);
         let (token, store) = (Token::new(common.id(), slot), Store::Volume(common.id(), volume));

@@ -165,9 +165,9 @@ impl SuperWriter {
         (self.current.alone, self.current.kept_over) = (false, 0);
     }
 
-    /// Nothing is left to be compared; true if something was.
-    pub fn compared(&mut self) -> bool {
-        core::mem::take(&mut self.current.compare)
+    /// Whether what is dirty is compared before it is sent, also after a restart. True: so it was before.
+    pub fn compares(&mut self, compares: bool) -> bool {
+        core::mem::replace(&mut self.current.compare, compares)
     }
 
     /// The copy is made in the present mode.

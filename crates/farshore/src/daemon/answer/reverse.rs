@@ -601,7 +601,13 @@ async fn nobody_is_primary(desk: &Desk, (name, peer): (&str, &NodeName), now: &G
 }
 
 async fn order_full_sync(desk: &Desk, name: &str, peer: &NodeName) -> Result<(), Gone> {
-    let request = ApiRequest::Sync { group: name.to_owned(), full: true, answers_nothing: false, volume: None };
+    let request = ApiRequest::Sync {
+        group: name.to_owned(),
+        full: true,
+        no_compare: false,
+        answers_nothing: false,
+        volume: None,
+    };
     let ordered = match answered((desk.ask_peer)(peer.to_string(), request).await) {
         Ok(()) => desk.reverses.record(name, ReversePlace::Home { full: false }).await,
         Err(why) => Err(why),

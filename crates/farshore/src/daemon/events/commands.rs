@@ -57,7 +57,9 @@ impl CommandText {
             ApiRequest::Sync { group, full: false, volume: Some(volume), .. } => {
                 ("sync", Some(group), volume_words(Some(volume)))
             }
-            ApiRequest::Sync { group, full, .. } => ("sync", Some(group), flag(*full, "--full")),
+            ApiRequest::Sync { group, full, no_compare, .. } => {
+                ("sync", Some(group), flags(&[(*full, "--full"), (*no_compare, "--no-compare")]))
+            }
             ApiRequest::Set { group, settings } => ("set", Some(group), words(settings)),
             ApiRequest::SetLink { settings } => ("link set", None, words(settings)),
             ApiRequest::ConfigApply { close_clients } => {
@@ -395,6 +397,7 @@ mod tests {
         let sync = CommandText::of(&ApiRequest::Sync {
             group: "g\u{1}".repeat(70_000),
             full: false,
+            no_compare: false,
             answers_nothing: false,
             volume: None,
         })
