@@ -169,7 +169,7 @@ fn config_text(dir: &Path, certificates: &Path, addresses: [SocketAddr; 2], late
     }
     text += &format!(
         "[groups.{GROUP}]\nprimary = \"{NEAR}\"\nsecondary = \"{FAR}\"\nmode = \"async\"\n\
-         queue = {{ memory = {QUEUE_BYTES} }}\n\n"
+         queue = {{ memory = {QUEUE_BYTES}, disk = 0 }}\n\n"
     );
     for volume in 0..VOLUMES {
         let [near, far] = [NEAR, FAR].map(|node| volume_file(dir, node, volume));

@@ -14,7 +14,7 @@ use crate::group::reset::GroupReset;
 use crate::ids::*;
 use crate::peer::forks::would_yield;
 use crate::peer::{Peer, verify};
-use crate::primary::Primary;
+use crate::primary::{Primary, disk_queue};
 use crate::secondary::Secondary;
 use crate::shared::lifecycle::AfterRollback;
 use crate::shared::link::LinkUse;
@@ -42,8 +42,10 @@ pub(crate) struct Group {
 
 impl Group {
     pub fn new(node: NodeId, config: GroupConfig) -> Group {
+        let mut primary = Primary::default();
+        primary.peer.outbox.has_disk_queue(config.queue_disk_bytes);
         Group {
-            primary: Primary::default(),
+            primary,
             secondary: Secondary::new(&config),
             handover: Handover::new(),
             stop_wanted: false,
@@ -94,6 +96,14 @@ impl Group {
             Some(SlotOperation::RestoreRead(saved)) => secondary.restored(common, cx, saved, true, result),
             Some(SlotOperation::Delta(part)) => {
                 secondary.delta_done(common, cx, part, result);
+                Ok(())
+            }
+            Some(SlotOperation::QueueSpill) => {
+                disk_queue::queue_spilled(primary, common, cx, result);
+                Ok(())
+            }
+            Some(SlotOperation::QueueFetch) => {
+                disk_queue::queue_fetched(primary, common, cx, result);
                 Ok(())
             }
             Some(SlotOperation::RestoreWrite(saved)) => secondary.restored(common, cx, saved, false, result),

@@ -56,6 +56,10 @@ faults! {
         "Overlapping records are on the secondary's disk's way at once.";
     ReplayTorn, "replay-torn", "P9, P2",
         "Replay applies a batch without looking at its payloads' checksums.";
+    SpilledSentAsZeroes, "spilled-sent-as-zeroes", "rule 4, P2",
+        "What stands in the disk queue alone is sent as zeroes, and not read back.";
+    FetchedMixedUp, "fetched-mixed-up", "rule 4, P2",
+        "Each number of a batch that is read back from the disk queue has the bytes of the first.";
     ForkOverwritten, "fork-overwritten", "rule 5, P6",
         "An old primary with a tail of its own is taken for one that handed over, and overwritten by itself.";
     ResyncReadRaces, "resync-read-races", "rule 7",

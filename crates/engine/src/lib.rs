@@ -115,6 +115,8 @@ pub enum Store {
     Undo(GroupId),
     /// What this node held where it differed from the peer that an operator chose over it. It has no size of its own.
     Delta(GroupId),
+    /// What of a primary's queue has no room in memory. After a start it says nothing.
+    Queue(GroupId),
 }
 
 /// What a volume looks like to the engine.
@@ -152,6 +154,8 @@ pub struct GroupConfig {
     pub activity: ActivityConfig,
     /// Size of the undo store.
     pub history_bytes: u64,
+    /// Size of [`Store::Queue`]; 0: there is none.
+    pub queue_disk_bytes: u64,
 }
 
 /// The shape of the activity log.
@@ -212,6 +216,8 @@ pub enum IoDone {
     Summed { buf: Buf, zero: bool, crc: u32 },
     /// A read for its hash.
     Hash([u8; 32]),
+    /// The CRC-32C of each part that was written.
+    Sums(Vec<u32>),
     /// The range begins with so many bytes of a hole, which reads as zeroes, or of what may be data.
     Run { length: u64, is_hole: bool },
 }
@@ -468,6 +474,21 @@ pub enum Output {
         offset: u64,
         length: u32,
     },
+    /// Write `parts` of payload at `offset`, each from the next whole block of [`limits::META_BLOCK_BYTES`] on, in a cache at least; and
+    /// sum each up: [`IoDone::Sums`].
+    Spill {
+        token: Token,
+        store: Store,
+        offset: u64,
+        parts: Vec<Slice>,
+    },
+    /// Read what was spilled there: one [`IoDone::Payload`] of all these parts, each in whole blocks; or `Damaged` unless each has its sum.
+    Fetch {
+        token: Token,
+        store: Store,
+        offset: u64,
+        parts: Vec<SpilledPart>,
+    },
     /// What the range begins with, and how far that goes: [`IoDone::Run`].
     FindHole {
         token: Token,
@@ -522,6 +543,14 @@ pub enum Output {
     },
     /// Every group is at rest and recorded; the process may end.
     Stopped,
+}
+
+/// What [`Output::Spill`] wrote of one part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpilledPart {
+    pub length: u32,
+    /// CRC-32C.
+    pub crc: u32,
 }
 
 #[derive(Clone, Debug)]

@@ -22,6 +22,15 @@ pub const REQUEST_BYTES_MAX: u64 = 32 * MIB;
 /// Largest payload of one frame; a longer write becomes parts with numbers of their own (rule 4).
 pub const PART_BYTES_MAX: u64 = MIB;
 
+/// What one request writes to the disk queue or reads of it at most: a part fits, and a disk is at its full rate.
+pub const DISK_QUEUE_BATCH_BYTES: u64 = PART_BYTES_MAX;
+
+/// Least disk queue: several batches and the gap at its end.
+pub const DISK_QUEUE_BYTES_MIN: u64 = 8 * MIB;
+
+/// Default disk queue: more than half an hour of 2 MB/s, or five minutes of 14 MB/s.
+pub const DISK_QUEUE_BYTES_DEFAULT: u64 = 4 * GIB;
+
 /// Shorter holes are read as data when a snapshot is read: to ask for each would cost more than to read them.
 pub const HOLE_BYTES_MIN: u64 = 256 * KIB;
 

@@ -3,6 +3,7 @@
 pub mod answers;
 pub mod catch_up;
 pub(crate) mod detached;
+pub mod disk_queue;
 pub mod forks;
 pub mod meeting;
 pub mod orders;

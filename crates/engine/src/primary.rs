@@ -4,6 +4,7 @@ pub mod alone;
 pub mod aside;
 pub mod catch_up;
 pub mod covered;
+pub mod disk_queue;
 pub mod held_up;
 pub mod meeting;
 pub mod orders;

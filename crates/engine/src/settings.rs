@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use crate::limits;
-use crate::state::{AfterForcedFailover, Degrade, Mode, Policy};
+use crate::state::{AfterForcedFailover, Degrade, Mode, Policy, WhenFull};
 
 /// The live-tunable half of a group's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,7 @@ pub struct Settings {
     pub autosync: bool,
     pub queue_bytes: u64,
     pub queue_items: u64,
+    pub when_full: WhenFull,
     pub start_alone: StartAlone,
     /// Counts where both nodes say the same.
     pub after_forced_failover: AfterForcedFailover,
@@ -50,6 +51,7 @@ impl Default for Settings {
             autosync: true,
             queue_bytes: limits::QUEUE_BYTES_DEFAULT,
             queue_items: limits::QUEUE_ITEMS_DEFAULT,
+            when_full: WhenFull::Block,
             start_alone: StartAlone::Wait(limits::START_ALONE_DEFAULT),
             after_forced_failover: AfterForcedFailover::Ask,
         }

@@ -74,6 +74,35 @@ impl Degrade {
     }
 }
 
+/// What becomes of a write that finds the queue full, memory and disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The writer waits for room; [`Settings::wait_limit`](crate::Settings) says how long.
+    Block,
+    /// The order is given up at once, and regions are dirty: no writer waits.
+    Bitmap,
+}
+
+impl WhenFull {
+    pub const ALL: [WhenFull; 2] = [WhenFull::Block, WhenFull::Bitmap];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            WhenFull::Block => "block",
+            WhenFull::Bitmap => "bitmap",
+        }
+    }
+
+    /// As frames name it.
+    pub(crate) fn number(self) -> u8 {
+        u8::from(self == WhenFull::Bitmap)
+    }
+
+    pub(crate) fn from_number(number: u8) -> Option<WhenFull> {
+        WhenFull::ALL.get(usize::from(number)).copied()
+    }
+}
+
 /// What becomes of a fork in which one node was promoted with force and the other one only went on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterForcedFailover {

@@ -257,8 +257,18 @@ pub struct VolumeStatus {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QueueStatus {
+    /// In memory.
     pub bytes: u64,
+    /// All of them, in memory or on disk.
     pub items: u64,
+    /// Payload that stands on disk alone.
+    pub disk_bytes: u64,
+    /// The most of that since the node started.
+    pub disk_bytes_hwm: u64,
+    /// Sum of what was written to the disk queue.
+    pub spilled_bytes: u64,
+    /// It cannot be written: nothing is spilled before the next stream begins.
+    pub disk_has_failed: bool,
     /// The most since the node started.
     pub bytes_hwm: u64,
     pub items_hwm: u64,

@@ -58,6 +58,7 @@ fn node(role: Role, volume_bytes: u64) -> Node {
         window_bytes: limits::WINDOW_BYTES_MIN,
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
+        queue_disk_bytes: 0,
     };
     Node::new(NodeConfig {
         node: US,

@@ -93,6 +93,7 @@ impl LonePrimary {
             window_bytes: limits::WINDOW_BYTES_MIN,
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_MIN,
+            queue_disk_bytes: 0,
         };
         let config = NodeConfig {
             node: NODE,

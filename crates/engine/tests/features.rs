@@ -30,6 +30,7 @@ fn meets(role: Role, hello: &GroupHello) -> (Vec<String>, bool) {
         window_bytes: limits::WINDOW_BYTES_MIN,
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
+        queue_disk_bytes: 0,
     };
     let config = NodeConfig {
         node: NodeId(0),

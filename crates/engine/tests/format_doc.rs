@@ -66,7 +66,7 @@ const SHAPES: [(&str, u64, u64); 13] = [
     ("delta head", 1, 0x3736_2c63_4031_063d),
     ("frame header", 7, 0x1831_33d3_0162_68d8),
     ("Ack", 7, 0x47bc_9dbe_02da_7fdf),
-    ("GroupHello", 7, 0x35e0_f1aa_4461_7616),
+    ("GroupHello", 7, 0x3ee9_47ab_f6ea_1d33),
     ("Tick", 7, 0xada4_1948_f859_9609),
     ("SyncBegin", 7, 0x4ae7_699e_5e01_273d),
     ("TailAsk", 7, 0x4f4a_ba98_c466_0f4f),

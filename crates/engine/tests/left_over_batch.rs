@@ -131,6 +131,7 @@ fn start_with(mut superblocks: Vec<u8>, batch: &[u8], undo: &[u8]) -> Started {
         window_bytes: limits::WINDOW_BYTES_MIN,
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
+        queue_disk_bytes: 0,
     };
     let config = NodeConfig {
         node: NodeId(0),

@@ -26,6 +26,7 @@ fn node() -> Node {
         window_bytes: limits::WINDOW_BYTES_MIN,
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
+        queue_disk_bytes: 0,
     };
     Node::new(NodeConfig {
         node: NodeId(0),

@@ -40,6 +40,7 @@ impl FakeNode {
             window_bytes: limits::WINDOW_BYTES_DEFAULT,
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_DEFAULT,
+            queue_disk_bytes: 0,
         };
         let config = NodeConfig {
             node: NodeId(0),
@@ -143,6 +144,7 @@ fn group_of(store: Store) -> GroupId {
         | Store::Bitmap(group)
         | Store::Activity(group)
         | Store::Undo(group)
+        | Store::Queue(group)
         | Store::Delta(group) => group,
     }
 }

@@ -46,6 +46,7 @@ impl FakePrimaries {
             window_bytes: limits::WINDOW_BYTES_MIN,
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_MIN,
+            queue_disk_bytes: 0,
         };
         let config = NodeConfig {
             node: NodeId(0),
@@ -103,6 +104,7 @@ fn group_of(store: Store) -> GroupId {
         | Store::Bitmap(group)
         | Store::Activity(group)
         | Store::Undo(group)
+        | Store::Queue(group)
         | Store::Delta(group) => group,
     }
 }

@@ -14,6 +14,7 @@ mod device_record;
 pub mod devices;
 mod difference;
 mod direction;
+mod disk_queue;
 mod events;
 mod front_desk;
 mod group_directory;

@@ -410,6 +410,10 @@ pub fn marks(marks: &[MarkStatus]) -> String {
 fn queue_lines(group: &GroupView, line: &mut impl FnMut(&str, &str)) {
     let pace = queue::pace(&group.queue).map(|pace| format!("; {pace}")).unwrap_or_default();
     line("Queue", &format!("{}{pace}", queue::fill(&group.queue)));
+    // Where nothing ever came there 'queue' tells its size.
+    if let Some(disk) = queue::disk(&group.queue).filter(|_| group.queue.spilled_bytes > 0 || group.queue.disk_failed) {
+        line("On disk", &disk);
+    }
     line("Peak", &format!("{}; {}", queue::peak(&group.queue), queue::waited(&group.queue)));
 }
 

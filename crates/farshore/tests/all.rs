@@ -67,6 +67,7 @@ mod roles_over_wan;
 mod room_in_history;
 mod service;
 mod sparse_sync;
+mod spill;
 mod start_alone;
 mod stats;
 mod status_text;

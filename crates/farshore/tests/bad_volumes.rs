@@ -143,7 +143,7 @@ fn two_groups_cannot_share_a_device() {
     fs::File::create(&spare).and_then(|file| file.set_len(2 << 20)).expect("a file");
     let mut text = fs::read_to_string(pair.config()).expect("there");
     text += &format!(
-        "[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\n\
+        "[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\nqueue.disk = 0\n\
          [groups.h.volumes.copy]\nnear = {alias:?}\nfar = {spare:?}\n"
     );
     fs::write(pair.config(), text).expect("written");

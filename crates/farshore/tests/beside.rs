@@ -50,7 +50,7 @@ fn hostile_node(pair: &Pair) -> String {
     fs::File::create(&volume).and_then(|file| file.set_len(VOLUME_BYTES)).expect("a volume");
     format!(
         "[nodes.{HOSTILE}]\naddress = \"{}:1\"\nstate = {:?}\n[groups.{HOSTILE_GROUP}]\nprimary = \"near\"\nsecondary = \"{HOSTILE}\"\n\
-         journal = \"16MiB\"\nwindow = \"4MiB\"\n[groups.{HOSTILE_GROUP}.volumes.data]\nnear = {volume:?}\n{HOSTILE} = {:?}\n",
+         journal = \"16MiB\"\nwindow = \"4MiB\"\nqueue.disk = 0\n[groups.{HOSTILE_GROUP}.volumes.data]\nnear = {volume:?}\n{HOSTILE} = {:?}\n",
         address.ip(),
         pair.path("hostile-state"),
         pair.path("hostile-volume"),

@@ -8,7 +8,7 @@ use crate::common::{GROUP, Pair, PairPlan, Side, expect, is_installed, must_skip
 const MIB: u64 = 1 << 20;
 
 /// A second group of both nodes, with one volume.
-const SECOND: &str = "\n[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"async\"\nstart_alone = \"serve\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\n\
+const SECOND: &str = "\n[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"async\"\nstart_alone = \"serve\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\nqueue.disk = 0\n\
                       [groups.h.volumes.web]\nnear = \"near/web\"\nfar = \"far/web\"\n";
 
 fn add_second(pair: &Pair) {

@@ -40,7 +40,7 @@ fn warns_of(link: &Value, words: &str) -> bool {
 }
 
 /// A group beside the pair's own.
-const OTHER: &str = "[groups.other]\nprimary = \"near\"\nsecondary = \"far\"\n\
+const OTHER: &str = "[groups.other]\nprimary = \"near\"\nsecondary = \"far\"\nqueue.disk = 0\n\
                      [groups.other.volumes.v]\nnear = \"near/other\"\nfar = \"far/other\"\n";
 
 fn replicating(head: &str) -> Pair {

@@ -193,7 +193,14 @@ fn made_up(groups: usize) -> PageFacts {
         "groups": (0..groups).map(group).collect::<Vec<_>>()
     });
     let sums = ["writes", "written_bytes", "resynced_bytes", "compared_bytes", "shipped_bytes", "pulled_bytes"];
-    let sums = sums.into_iter().chain(["streamed_bytes", "bitmap_bytes", "journal_bytes", "undo_bytes"]);
+    let sums = sums.into_iter().chain([
+        "streamed_bytes",
+        "bitmap_bytes",
+        "journal_bytes",
+        "undo_bytes",
+        "spilled_bytes",
+        "queue_disk_bytes",
+    ]);
     let of_group = |number: usize| sums.clone().map(move |sum| (format!("group.g{number:04}.{sum}"), 5));
     let sums = ["reads", "read_bytes", "read_us", "writes", "write_bytes", "write_us", "flushes", "flush_us"];
     let of_volume = |number: usize| sums.map(move |sum| (format!("volume.g{number:04}/data.{sum}"), 2_500_000));

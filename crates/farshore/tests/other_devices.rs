@@ -273,7 +273,7 @@ fn the_other_groups_go_on() {
     }
     let mut text = fs::read_to_string(pair.config()).expect("there");
     text += &format!(
-        "[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\n\
+        "[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\nqueue.disk = 0\n\
          [groups.h.volumes.data]\nnear = {near:?}\nfar = {far:?}\n"
     );
     fs::write(pair.config(), text).expect("written");

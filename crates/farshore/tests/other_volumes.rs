@@ -188,7 +188,7 @@ fn a_volume_goes_from_one_group_to_another() {
     for node in Side::BOTH {
         device(&pair, node, "web", &[]);
     }
-    let head = "\n[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"async\"\nstart_alone = \"serve\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\n";
+    let head = "\n[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"async\"\nstart_alone = \"serve\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\nqueue.disk = 0\n";
     become_text(&pair, &(text(&pair) + head + &table("h", "web")));
     pair.first_sync();
     pair.done(Side::Near, &["sync", "h", "--full", "--wait"]);
@@ -249,7 +249,7 @@ fn a_blank_disk_that_comes_overwrites_nothing() {
 fn a_volume_does_not_go_to_a_group_with_another_primary() {
     let mut pair = Pair::new(&PairPlan::DEFAULT);
     Side::BOTH.into_iter().for_each(|node| device(&pair, node, "web", &[]));
-    let head = "\n[groups.h]\nprimary = \"far\"\nsecondary = \"near\"\nmode = \"async\"\nstart_alone = \"serve\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\n";
+    let head = "\n[groups.h]\nprimary = \"far\"\nsecondary = \"near\"\nmode = \"async\"\nstart_alone = \"serve\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\nqueue.disk = 0\n";
     become_text(&pair, &(text(&pair) + head + &table("h", "web")));
     pair.first_sync();
     pair.done(Side::Far, &["sync", "h", "--full", "--wait"]);
@@ -364,7 +364,7 @@ fn a_copy_under_a_new_name_can_be_promoted() {
 fn a_start_takes_no_volume_from_a_group_that_holds_it() {
     let mut pair = Pair::new(&PairPlan::DEFAULT);
     Side::BOTH.into_iter().for_each(|node| device(&pair, node, "web", &[]));
-    let head = "\n[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"async\"\nstart_alone = \"serve\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\n";
+    let head = "\n[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"async\"\nstart_alone = \"serve\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\nqueue.disk = 0\n";
     become_text(&pair, &(text(&pair) + head + &table("h", "web")));
     pair.first_sync();
     pair.done(Side::Near, &["sync", "h", "--full", "--wait"]);

@@ -24,7 +24,7 @@ fn six_groups() -> Pair {
     let mut text = fs::read_to_string(pair.config()).expect("there");
     for group in [&BUSY[..], &["y"]].concat() {
         text += &format!("[groups.{group}]\nprimary = \"near\"\nsecondary = \"far\"\n");
-        text += &format!("journal = \"16MiB\"\nwindow = \"4MiB\"\n[groups.{group}.volumes.data]\n");
+        text += &format!("journal = \"16MiB\"\nwindow = \"4MiB\"\nqueue.disk = 0\n[groups.{group}.volumes.data]\n");
         for node in Side::BOTH {
             let path = volume(&pair, node, group);
             fs::File::create(&path).and_then(|file| file.set_len(VOLUME_BYTES)).expect("a volume");

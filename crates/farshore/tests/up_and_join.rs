@@ -19,7 +19,7 @@ use crate::common::{DEADLINE, expect};
 
 const VOLUME_BYTES: usize = 8 << 20;
 /// Small stores, quickly made.
-const SMALL: [&str; 4] = ["--set", "journal=16MiB", "--set", "window=4MiB"];
+const SMALL: [&str; 6] = ["--set", "journal=16MiB", "--set", "window=4MiB", "--set", "queue.disk=0"];
 static PORT: AtomicU16 = AtomicU16::new(7400);
 
 /// Two machines, which are directories; everything ends with the test.

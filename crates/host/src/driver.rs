@@ -14,6 +14,7 @@
 mod clients;
 mod clock;
 mod control;
+mod disk_queue_health;
 mod disk_requests;
 mod event_log;
 mod forward;
@@ -28,6 +29,7 @@ mod request_recorder;
 mod setup;
 mod slab;
 mod snapshot;
+mod spill;
 mod volume;
 
 use std::rc::Rc;

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use crate::disk_common::root::{TestMount, root_or_skip};
 use crate::disk_common::{DiskRig, on_both, scratch};
-use host::disk::meta::{BlockSalvage, StateDirectory, create_or_open_meta, open_meta};
+use host::disk::meta::{BlockSalvage, StateDirectory, create_or_open_meta, create_or_open_reserved, open_meta};
 use host::disk::volume::OpenError;
 use host::disk::{AllocationRun, DiskOp, Part, block_status, is_zero};
 
@@ -90,6 +90,29 @@ fn a_state_file_is_made_whole_and_keeps_its_content() {
         let error = create_or_open_meta(&path, 4096).unwrap_err();
         assert!(matches!(error, OpenError::WrongSize { expected_bytes: 4096, .. }), "{error}");
     });
+}
+
+// proves: P8
+#[test]
+fn a_reserved_file_has_its_space_before_anything_is_written() {
+    let directory = tempfile::tempdir_in(scratch()).unwrap();
+    let path = directory.path().join("queue");
+    let taken = || std::fs::metadata(&path).unwrap().blocks() * 512;
+    let size = 8 << 20;
+    let meta = create_or_open_reserved(&path, size).unwrap();
+    assert!(meta.created && meta.file.size_bytes() == size && taken() >= size);
+    drop(meta);
+    // As a copy of the directory may leave it.
+    std::fs::remove_file(&path).unwrap();
+    std::fs::File::create(&path).unwrap().set_len(size).unwrap();
+    assert!(taken() < size);
+    assert!(!create_or_open_reserved(&path, size).unwrap().created && taken() >= size);
+    let error = create_or_open_reserved(&path, 2 * size).unwrap_err();
+    assert!(matches!(error, OpenError::WrongSize { .. }), "{error}");
+    std::fs::remove_file(&path).unwrap();
+    let error = create_or_open_reserved(&path, 1 << 50).unwrap_err();
+    assert!(matches!(error, OpenError::NoSpace { .. }), "{error}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "a half-made file stays behind");
 }
 
 // proves: P9

@@ -54,6 +54,7 @@ impl Victim {
             window_bytes: limits::WINDOW_BYTES_MIN,
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_MIN,
+            queue_disk_bytes: 0,
         };
         let node = Node::new(NodeConfig {
             node: NodeId(1),

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 pub use engine::StartAlone;
-pub use engine::state::{AfterForcedFailover, Degrade, Mode};
+pub use engine::state::{AfterForcedFailover, Degrade, Mode, WhenFull};
 
 use crate::forms::{ValueForm, count, duration, flag, node, one_of, or, rate, size, word};
 use crate::keys::{self, Takes, keyed};
 use crate::limits::{self, Bound};
 use crate::names::NodeName;
 use crate::role_hooks::RoleHooks;
-use units::exact::{bounded_duration, duration_text};
+use units::exact::{bounded_duration, bounded_size, duration_text, size_text};
 
 /// # Errors
 /// A sentence with the modes there are.
@@ -54,6 +54,12 @@ impl PolicyChoice {
 /// A sentence with the two words there are.
 pub fn parse_degrade(text: &str) -> Result<Degrade, String> {
     one_of("way to degrade", text, &Degrade::ALL, Degrade::word)
+}
+
+/// # Errors
+/// A sentence with the two words there are.
+pub fn parse_when_full(text: &str) -> Result<WhenFull, String> {
+    one_of("way out of a full queue", text, &WhenFull::ALL, WhenFull::word)
 }
 
 /// # Errors
@@ -142,7 +148,10 @@ keyed! {
             "writes that are not yet durable at the secondary, bytes of memory. A larger queue rides out longer bursts, and more is lost with the node in `async`. What is above four fifths of `memory.limit` has no effect";
         "queue.items" => queue_items: u64 = count(limits::QUEUE_ITEMS, "writes");
             "the same, counted in writes",
-            "the same, counted in writes";
+            "the same, counted in writes, those on disk too";
+        "queue.when_full" => when_full: WhenFull = word(&WhenFull::ALL, WhenFull::word, WhenFull::Block, parse_when_full);
+            "memory and disk queue are full: writers wait, or \"bitmap\": regions are dirty",
+            "what becomes of a write for which neither memory nor disk queue has room. `\"block\"`: the writer waits, for `wait_limit` at most, then the policy acts. `\"bitmap\"`: the order is given up at once, regions are dirty, no writer waits, and an update sync follows. While the link is down a full queue becomes dirty regions in either case ([when something is full](operate/full-queue-and-journal.md))";
     }
 }
 
@@ -164,6 +173,10 @@ keyed! {
     /// Sizes of a group's stores and of its window, per node: read at a start.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Layout, takes(Takes::Restart) {
+        /// The disk queue, bytes; 0: there is none.
+        "queue.disk" => queue_disk_bytes: u64 = queue_disk();
+            "writes for which memory has no room, in order, on the state disk; reserved at a start, 0 = none",
+            "the disk queue: what the queue has no room for in memory, in order, in a file of this size in the group's state directory. Its space is reserved at the group's start, on either node, as either may be primary; where there is too little the group goes on without it ([disk queue](#window-and-memory)). `0` or `\"off\"`: none. Another value counts at the group's next start";
         /// Landing journal, bytes.
         "journal" => journal_bytes: u64 = size(limits::JOURNAL);
             stays JOURNAL_STAYS, "the secondary's landing journal; at least twice the window",
@@ -181,6 +194,16 @@ keyed! {
             "of 4 MiB each: how much may be written at full speed at a time",
             "extents of 4 MiB that may be written at full speed at a time, and that are compared after a crash. More of them: less metadata written under scattered load, more to compare. Counts at the next start after a clean stop";
     }
+}
+
+fn queue_disk() -> ValueForm<u64> {
+    let bounds = format!("`0`, `\"off\"`, or {}", size(limits::QUEUE_DISK).about().bounds);
+    let read = |text: &str| match text {
+        "off" | "0" => Ok(0),
+        _ => bounded_size(text, limits::QUEUE_DISK).map_err(|reason| format!("{reason}; or 0, for no disk queue")),
+    };
+    let write = |bytes: &u64| if *bytes == 0 { "0".to_owned() } else { size_text(*bytes) };
+    ValueForm::new("size", bounds, limits::QUEUE_DISK.default, move |text, _| read(text), write)
 }
 
 /// A threshold of the lag, or `"off"`.
@@ -232,6 +255,7 @@ impl LiveSettings {
             autosync: self.autosync,
             queue_bytes: self.queue_memory_bytes,
             queue_items: self.queue_items,
+            when_full: self.when_full,
             start_alone: self.start_alone,
             after_forced_failover: self.after_forced_failover,
         }
@@ -255,6 +279,7 @@ impl LiveSettings {
             after_forced_failover: peer.after_forced_failover,
             queue_memory_bytes: peer.queue_bytes,
             queue_items: peer.queue_items,
+            when_full: peer.when_full,
         }
     }
 
@@ -272,6 +297,7 @@ impl LiveSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forms::Around;
     use crate::keys::Keyed;
 
     #[test]
@@ -314,6 +340,7 @@ mod tests {
             ("start_alone", "wait 25h", "the most is \"24h\""),
             ("queue.memory", "64M", "64MiB"),
             ("queue.memory", "4096", "the least is 1MiB"),
+            ("queue.when_full", "blok", "did you mean \"block\"?"),
             ("queue.items", "1", "out of bounds"),
             ("queue.items", "many", "not a number of writes"),
         ] {
@@ -336,8 +363,27 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_queue_has_a_size_or_there_is_none() {
+        for (text, bytes, shown) in
+            [("0", 0, "0"), ("off", 0, "0"), ("8MiB", 8 << 20, "8MiB"), ("4GiB", limits::QUEUE_DISK.default, "4GiB")]
+        {
+            assert_eq!(queue_disk().read(text, Around::nothing()), Ok(bytes));
+            assert_eq!(queue_disk().write(&bytes), shown);
+        }
+        for (text, hint) in [
+            ("1MiB", "the least is 8MiB; or 0, for no disk queue"),
+            ("32TiB", "the most is 16TiB"),
+            ("none", "or 0, for no disk queue"),
+        ] {
+            let error = queue_disk().read(text, Around::nothing()).expect_err(text);
+            assert!(error.contains(hint), "{text}: {error}");
+        }
+    }
+
+    #[test]
     fn keys_that_need_a_restart_say_so() {
         assert!(GroupKey::parse("window").unwrap_err().contains("config apply"));
+        assert!(GroupKey::parse("queue.disk").unwrap_err().contains("config apply"));
         assert!(GroupKey::parse("hooks.timeout").unwrap_err().contains("config apply"));
         assert!(GroupKey::parse("journal").unwrap_err().contains("stays: a daemon refuses"));
         assert!(GroupKey::parse("wait-limit").unwrap_err().contains("did you mean \"wait_limit\"?"));

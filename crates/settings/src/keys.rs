@@ -154,8 +154,17 @@ pub(crate) fn names<S: Keyed>() -> impl Iterator<Item = &'static str> + Clone {
 
 /// What may stand in the settings' own table: a table of keys counts once.
 pub(crate) fn known<S: Keyed>() -> Vec<&'static str> {
-    let mut known: Vec<&str> = names::<S>().filter(|name| *name != EACH).map(in_own_table).collect();
-    known.dedup();
+    known_of(names::<S>())
+}
+
+/// The same for the names of several settings that stand in one table.
+pub(crate) fn known_of(names: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
+    let mut known: Vec<&str> = Vec::new();
+    for name in names.filter(|name| *name != EACH).map(in_own_table) {
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
     known
 }
 
@@ -168,23 +177,44 @@ pub(crate) fn takes<S: Keyed>(name: &str) -> Option<Takes> {
     SettingKey::<S>::all().find(|key| key.as_str() == name).map(|key| key.entry().row.takes)
 }
 
-/// Reads all keys, and complains of those that are required and not there. Keys of a table of their own are the only ones in it.
+/// Tables within a table, by their names.
+pub(crate) type KeyTables<'t> = BTreeMap<&'static str, SheetSection<'t>>;
+
+/// Those tables that keys of these names stand in. Keys of a table of their own are the only ones in it.
+pub(crate) fn tables<'t>(
+    sheet: &mut Sheet<'t>,
+    section: &SheetSection<'t>,
+    names: impl Iterator<Item = &'static str> + Clone,
+) -> KeyTables<'t> {
+    let mut tables = KeyTables::new();
+    for table in known_of(names.clone().filter(|name| name.contains('.'))) {
+        if let Some(found) = sheet.section(section, table) {
+            let inside = |name: &'static str| name.strip_prefix(table)?.strip_prefix('.');
+            sheet.only(&found, &names.clone().filter_map(inside).collect::<Vec<_>>());
+            tables.insert(table, found);
+        }
+    }
+    tables
+}
+
+/// Reads all keys, and complains of those that are required and not there.
 pub(crate) fn read<'t, S: Keyed>(
     sheet: &mut Sheet<'t>,
     section: &SheetSection<'t>,
     settings: &mut S,
     around: Around<'_>,
 ) {
-    let mut tables: BTreeMap<&str, SheetSection<'t>> = BTreeMap::new();
-    for (table, _) in names::<S>().filter_map(|name| name.split_once('.')) {
-        if !tables.contains_key(table)
-            && let Some(found) = sheet.section(section, table)
-        {
-            let inside = |name: &'static str| name.strip_prefix(table)?.strip_prefix('.');
-            sheet.only(&found, &names::<S>().filter_map(inside).collect::<Vec<_>>());
-            tables.insert(table, found);
-        }
-    }
+    let tables = tables(sheet, section, names::<S>());
+    read_beside(sheet, (section, &tables), settings, around);
+}
+
+/// The same for settings that share a table, and the tables within it, with others.
+pub(crate) fn read_beside<'t, S: Keyed>(
+    sheet: &mut Sheet<'t>,
+    (section, tables): (&SheetSection<'t>, &KeyTables<'t>),
+    settings: &mut S,
+    around: Around<'_>,
+) {
     for key in SettingKey::<S>::all() {
         let (table, name) = match key.as_str().split_once('.') {
             Some((table, name)) => (tables.get(table), name),

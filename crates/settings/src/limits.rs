@@ -77,6 +77,14 @@ pub const QUEUE_MEMORY: Bound<u64> =
 pub const QUEUE_ITEMS: Bound<u64> =
     Bound { min: data::QUEUE_ITEMS_MIN, max: data::QUEUE_ITEMS_MAX, default: data::QUEUE_ITEMS_DEFAULT };
 
+/// The disk queue, on the state directory's disk; beside this there may be none. The most is the most that ext4 gives a file.
+pub const QUEUE_DISK: Bound<u64> =
+    Bound { min: data::DISK_QUEUE_BYTES_MIN, max: 16 * TIB, default: data::DISK_QUEUE_BYTES_DEFAULT };
+
+/// What a disk queue leaves free beside as much as its group's `journal`: the history of a sync has room to begin with, and another group
+/// to start.
+pub const QUEUE_DISK_SPARE_BYTES: u64 = GIB;
+
 /// What all groups of a node may hold in memory. Absent: this, or what the groups of the node need if that is more.
 pub const MEMORY: Bound<u64> =
     Bound { min: data::MEMORY_BYTES_MIN, max: data::MEMORY_BYTES_MAX, default: data::MEMORY_BYTES_DEFAULT };

@@ -109,6 +109,7 @@ fn configuration() -> Vec<Limit> {
         ours::SOCKET_PATH_BYTES_MAX => "the path of a Unix socket", "the kernel's room";
         ours::TLS_CLIENTS_MAX => "entries of `[tls.clients]`", "";
         ours::JOURNAL_WINDOWS_MIN => "`journal`, in windows, at least", "receiving would wait for applying";
+        ours::QUEUE_DISK_SPARE_BYTES => "what a disk queue leaves free where its space is reserved", "and as much as its group's `journal`";
         ours::MEMORY_PER_GROUP => "`memory.limit`, for each group of the node, if that is more than the default", "";
         ours::HOOKS_MAX => "hooks of a configuration", "";
         ours::HOOK_WORDS_MAX => "words of a hook's `command`", "";
@@ -145,6 +146,7 @@ fn writes() -> Vec<Limit> {
         data::ITEM_OVERHEAD_BYTES => "what a queued write costs besides its payload", "";
         data::MEMORY_GROUP_BYTES => "memory that each group has to itself", "the rest of `memory.limit` is borrowed";
         data::BATCH_BYTES_MAX => "payload of a journal batch", "";
+        data::DISK_QUEUE_BATCH_BYTES => "what one request writes to the disk queue, or reads of it", "";
         data::BATCHES_IN_FLIGHT_MAX => "journal batches in flight", "";
         data::APPLY_IN_FLIGHT_MAX => "writes applied to a secondary's volumes at once", "";
         data::APPLY_FLUSH_BYTES => "bytes applied and not flushed on a secondary", "then the volumes are flushed";
@@ -336,7 +338,7 @@ fn questions() -> Vec<Limit> {
 }
 
 /// Bounds and defaults of keys, which stand in the table of keys, and units.
-const WITHOUT_ROW: [&str; 35] = [
+const WITHOUT_ROW: [&str; 37] = [
     "KIB",
     "MIB",
     "GIB",
@@ -346,6 +348,8 @@ const WITHOUT_ROW: [&str; 35] = [
     "QUEUE_ITEMS_DEFAULT",
     "QUEUE_ITEMS_MIN",
     "QUEUE_ITEMS_MAX",
+    "DISK_QUEUE_BYTES_DEFAULT",
+    "DISK_QUEUE_BYTES_MIN",
     "MEMORY_BYTES_DEFAULT",
     "MEMORY_BYTES_MIN",
     "MEMORY_BYTES_MAX",

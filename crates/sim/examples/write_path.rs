@@ -32,6 +32,7 @@ fn config(id: u16, starts_as: Role) -> NodeConfig {
         window_bytes: limits::WINDOW_BYTES_DEFAULT,
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_DEFAULT,
+        queue_disk_bytes: 0,
     };
     NodeConfig {
         node: NodeId(id),

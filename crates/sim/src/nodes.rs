@@ -257,6 +257,7 @@ impl SimCluster {
             window_bytes: o.window_bytes,
             activity: o.activity,
             history_bytes: o.history_bytes,
+            queue_disk_bytes: o.queue_disk_bytes,
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use engine::ActivityConfig;
 use engine::limits::{self, KIB, MIB};
-use engine::state::{AfterForcedFailover, Degrade, Mode, Policy};
+use engine::state::{AfterForcedFailover, Degrade, Mode, Policy, WhenFull};
 
 use crate::rng::Rng;
 use fault::FaultKind;
@@ -28,6 +28,9 @@ const DEGRADES: u64 = 0xde94_ade0_0000_0000;
 const SIZES: u64 = 0x517e_5000_0000_0000;
 /// So is how much a node hears in one turn.
 const TURNS: u64 = 0x7042_0000_0000_0000;
+/// And disk queues, and what becomes of a full queue.
+const DISK_QUEUES: u64 = 0xd15c_0000_0000_0000;
+const FULL_QUEUES: u64 = 0xf011_0000_0000_0000;
 /// And what becomes of a fork after a forced promotion.
 const FAILOVERS: u64 = 0xfa11_0000_0000_0000;
 
@@ -56,6 +59,9 @@ pub struct SimOptions {
     pub turn_ns: u64,
     pub queue_bytes: u64,
     pub queue_items: u64,
+    /// 0: there is no disk queue.
+    pub queue_disk_bytes: u64,
+    pub when_full: WhenFull,
     pub journal_bytes: u64,
     pub window_bytes: u64,
     /// Of a node, for all its groups.
@@ -115,6 +121,8 @@ impl SimOptions {
             // One of them is no multiple of anything.
             queue_bytes: *rng.pick(&[256 * KIB, MIB + 76 * KIB + 1, 8 * MIB]),
             queue_items: *rng.pick(&[200, 100_000, 100_000]),
+            queue_disk_bytes: SimOptions::queue_disk_bytes(seed),
+            when_full: SimOptions::when_full(&mut Rng::new(seed ^ FULL_QUEUES)),
             journal_bytes: window_bytes * 2 + rng.below(3) * 256 * KIB,
             window_bytes,
             // Hardly more than the groups' own shelves, or plenty.
@@ -183,6 +191,15 @@ impl SimOptions {
 
     pub fn degrade(rng: &mut Rng) -> Degrade {
         *rng.pick(&[Degrade::Queue, Degrade::Queue, Degrade::Logging])
+    }
+
+    /// Half of all worlds have a disk queue: one that is soon full, or one that never is.
+    pub fn queue_disk_bytes(seed: u64) -> u64 {
+        *Rng::new(seed ^ DISK_QUEUES).pick(&[0, 0, 128 * KIB, 4 * MIB])
+    }
+
+    pub fn when_full(rng: &mut Rng) -> WhenFull {
+        *rng.pick(&[WhenFull::Block, WhenFull::Block, WhenFull::Bitmap])
     }
 
     pub fn after_forced_failover(rng: &mut Rng) -> AfterForcedFailover {

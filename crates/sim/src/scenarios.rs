@@ -9,7 +9,7 @@ pub mod sparse;
 
 use engine::GroupId;
 use engine::limits::{KIB, MIB};
-use engine::state::{AfterForcedFailover, Degrade, Mode, Policy};
+use engine::state::{AfterForcedFailover, Degrade, Mode, Policy, WhenFull};
 
 use crate::options::SimOptions;
 
@@ -51,6 +51,8 @@ pub fn options(mode: Mode, policy: Policy) -> SimOptions {
         turn_ns: 0,
         queue_bytes: MIB,
         queue_items: 100_000,
+        queue_disk_bytes: 0,
+        when_full: WhenFull::Block,
         journal_bytes: MIB,
         window_bytes: 256 * KIB,
         memory_bytes: 64 * MIB,

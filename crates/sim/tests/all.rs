@@ -10,6 +10,7 @@ mod cut_short;
 mod degrade_to_queue;
 mod demoted_unverified;
 mod detach;
+mod disk_queue;
 mod documented;
 mod failed_flush;
 mod failed_group;

@@ -221,7 +221,7 @@ fn config_text(home: &Path, file: &Path, far_file: &Path, series: BenchSeries) -
         "cluster = \"bench\"\nsecret_file = {secret:?}\n\n\
          [nodes.near]\naddress = \"{near}\"\nstate = {near_state:?}\n\n\
          [nodes.far]\naddress = \"{far}\"\nstate = {far_state:?}\n\n\
-         [groups.{GROUP}]\nprimary = \"near\"\nsecondary = \"far\"\nstart_alone = \"serve\"\n\n\
+         [groups.{GROUP}]\nprimary = \"near\"\nsecondary = \"far\"\nstart_alone = \"serve\"\nqueue.disk = 0\n\n\
          [groups.{GROUP}.volumes.v1]\nnear = {file:?}\nfar = {far_file:?}\ndirect = {direct}\n",
         secret = home.join("secret"),
         near_state = home.join("near.state"),

@@ -53,6 +53,7 @@ secondary = "beta"
 mode = "sync"
 start_alone = "wait 30s"
 journal = "128MiB"
+queue.disk = 0
 history = "96MiB"
 [groups.db.volumes.data]
 alpha = "/srv/data.img"

@@ -25,6 +25,7 @@ primary = "alpha"
 secondary = "beta"
 mode = "sync"
 journal = "128MiB"
+queue.disk = 0
 history = "96MiB"
 [groups.db.volumes.data]
 alpha = "/srv/a.img"

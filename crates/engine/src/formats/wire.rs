@@ -13,7 +13,7 @@ use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId, VolumeSet};
 use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, VOLUME_BYTES_MAX, WALL_MAX};
 use crate::settings::{Settings, StartAlone};
-use crate::state::{AfterForcedFailover, CopyDoubts, Degrade, Mode, Pause, Policy, State};
+use crate::state::{AfterForcedFailover, CopyDoubts, Degrade, Mode, Pause, Policy, State, WhenFull};
 use crate::time::Wall;
 
 /// Bytes of a frame header.
@@ -29,7 +29,7 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Version {
-    /// Both nodes report what degrading leaves of the order, GroupState says that its sender hands over, Tick says what speaks against the
+    /// Both nodes report what degrading leaves of the order and what becomes of a full queue, GroupState says that its sender hands over, Tick says what speaks against the
     /// copy, and ProbeResult whether its range could be read. A node says in its hello what its peer had confirmed, where it went back to,
     /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin and Void say which volumes are set aside, and a hello which are detached; a secondary asks for the peer window (WindowAsk, Window). 6 (SyncBegin says what is left out, as the secondary
     /// has applied it), 5 (both nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4
@@ -742,6 +742,7 @@ fn encode_settings(settings: &Settings, w: &mut FieldEncoder) {
     w.u64(settings.queue_items);
     w.u8(settings.degrade.number());
     w.u8(settings.after_forced_failover.number());
+    w.u8(settings.when_full.number());
 }
 
 fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
@@ -762,6 +763,7 @@ fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
     let (queue_bytes, queue_items) = (r.number()?, r.number()?);
     let degrade = Degrade::from_number(r.u8()?)?;
     let after_forced_failover = AfterForcedFailover::from_number(r.u8()?)?;
+    let when_full = WhenFull::from_number(r.u8()?)?;
     Some(Settings {
         mode,
         policy,
@@ -770,6 +772,7 @@ fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
         autosync,
         queue_bytes,
         queue_items,
+        when_full,
         start_alone,
         after_forced_failover,
     })

@@ -75,7 +75,7 @@ impl Group {
             Command::SendAll => self.command_sync(cx, id, true, false),
             Command::SetAside { volume } => command_aside(&mut self.primary, &mut self.common, cx, id, volume),
             Command::Rejoin { volume } => command_rejoin(&mut self.primary, &mut self.common, cx, id, volume),
-            Command::BringUpToDate => self.bring_up_to_date(cx, id),
+            Command::BringUpToDate => bring_up_to_date(self, cx, id),
             Command::Demote => demote(&mut self.primary.peer, &mut self.common, cx, id),
             Command::Keep { over, discard, by_policy } => {
                 forks::keep(self, cx, id, KeepWish { over, discard, by_policy })
@@ -137,14 +137,14 @@ fn forget_peaks(peer: &mut Peer, cx: &mut Cx, id: CommandId) {
     cx.answer(id, CommandResult::Done("the queue's peaks are counted from now on".into()));
 }
 
-impl Group {
-    fn bring_up_to_date(&mut self, cx: &mut Cx, id: CommandId) {
-        match open_choice(&self.primary.peer, &self.common) {
-            Some(refusal) => cx.answer(id, CommandResult::Refused(refusal)),
-            None => self.command_sync(cx, id, false, true),
-        }
+fn bring_up_to_date(group: &mut Group, cx: &mut Cx, id: CommandId) {
+    match open_choice(&group.primary.peer, &group.common) {
+        Some(refusal) => cx.answer(id, CommandResult::Refused(refusal)),
+        None => group.command_sync(cx, id, false, true),
     }
+}
 
+impl Group {
     /// `compares`: a full one sends only what differs.
     pub fn command_sync(&mut self, cx: &mut Cx, id: CommandId, full: bool, compares: bool) {
         if self.common.role() != Role::Primary {

@@ -128,15 +128,39 @@ impl ShownGroup<'_> {
         (0..).map(VolumeId).zip(volumes).map(one).collect()
     }
 
+    fn queue_status(&self, now: Now) -> QueueStatus {
+        let ShownGroup { common, primary, .. } = self;
+        let outbox = &primary.peer.outbox;
+        let (queued, record) = outbox.queued();
+        let (held_up, held_up_limit) = primary.waiters().held_up(common, now.mono);
+        QueueStatus {
+            bytes: queued.bytes,
+            items: queued.items,
+            disk_bytes: outbox.stream().map_or(0, |stream| stream.queue().disk_bytes()),
+            disk_bytes_hwm: record.disk_peak_bytes,
+            spilled_bytes: record.spilled_bytes,
+            disk_has_failed: outbox.disk_has_failed(),
+            bytes_hwm: record.peak.bytes,
+            items_hwm: record.peak.items,
+            late_bytes_hwm: record.late_peak.bytes,
+            late_items_hwm: record.late_peak.items,
+            entered_bytes: record.entered_bytes,
+            left_bytes: record.left_bytes,
+            blocked: Duration::from_nanos(common.counters.blocked_ns),
+            blocked_writers: primary.waiters().count_for_room(),
+            held_up,
+            held_up_limit,
+            holds_writers_up: primary.waiters().was_held_up(),
+        }
+    }
+
     pub fn status(&self, link: ShownLink<'_>, now: Now) -> GroupStatus {
         let ShownGroup { common, primary, secondary, .. } = self;
         let identity = self.identity();
         let role = identity.role;
         let is_secondary = role == Role::Secondary;
-        let (queued, record) = primary.peer.outbox.queued();
         let promotable = secondary.promotable(common);
         let reported = secondary.primary_report.state().filter(|_| is_secondary);
-        let (held_up, held_up_limit) = primary.waiters().held_up(common, now.mono);
         GroupStatus {
             id: common.id(),
             identity,
@@ -157,21 +181,7 @@ impl ShownGroup<'_> {
             verify: verify::status(&primary.peer, common, now.mono),
             verified: primary.peer.verify.last().cloned(),
             volumes: self.volumes(),
-            queue: QueueStatus {
-                bytes: queued.bytes,
-                items: queued.items,
-                bytes_hwm: record.peak.bytes,
-                items_hwm: record.peak.items,
-                late_bytes_hwm: record.late_peak.bytes,
-                late_items_hwm: record.late_peak.items,
-                entered_bytes: record.entered_bytes,
-                left_bytes: record.left_bytes,
-                blocked: Duration::from_nanos(common.counters.blocked_ns),
-                blocked_writers: primary.waiters().count_for_room(),
-                held_up,
-                held_up_limit,
-                holds_writers_up: primary.waiters().was_held_up(),
-            },
+            queue: self.queue_status(now),
             peer: self.peer_status(link, now),
             sync: primary.peer.sync_status(),
             meeting: self.meeting(),

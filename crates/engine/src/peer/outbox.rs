@@ -2,6 +2,7 @@
 //! here.
 
 mod queue_space;
+mod spilling;
 
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
@@ -9,6 +10,7 @@ use crate::formats::wire::flags;
 use crate::ids::{Seq, VolumeId};
 use crate::limits::REGION_BYTES;
 use crate::peer::answers::PeerAnswers;
+use crate::peer::disk_queue::DiskQueue;
 use crate::peer::queue::{QueueFill, QueueRecord};
 use crate::peer::reservation::QueueReservation;
 use crate::peer::sending::Sending;
@@ -36,13 +38,15 @@ pub(crate) struct Outbox {
     /// As far as streams of this run that have ended were sent.
     sent_before: Seq,
     pub(super) reserved: QueueReservation,
+    /// What of the stream's queue has no room in memory.
+    disk: DiskQueue,
 }
 
 impl Outbox {
     /// What waits to be sent, and what was seen of all queues.
     pub fn queued(&self) -> (QueueFill, QueueRecord) {
         self.stream().map(PeerStream::queue).map_or((QueueFill::default(), self.record), |queue| {
-            (QueueFill { bytes: queue.bytes(), items: queue.len() }, queue.record())
+            (QueueFill { bytes: queue.memory_bytes(), items: queue.len() }, queue.record())
         })
     }
 
@@ -195,10 +199,18 @@ impl Outbox {
     }
 
     /// The write travels in the stream, if there is one, in parts of this size from this number on. What its writer waits for.
-    pub fn enqueue(&mut self, common: &GroupCommon, op: &WriteOp, part: u64, (wall, first): (Wall, Seq)) -> AckLevel {
+    pub fn enqueue(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        op: &WriteOp,
+        part: u64,
+        (wall, first): (Wall, Seq),
+    ) -> AckLevel {
         let level = self.write_level(common);
         if let Some(stream) = self.sending.stream_mut() {
             stream.enqueue(op, first, part, wall, level);
+            self.spill_from(common, cx, first);
         }
         level
     }
@@ -306,6 +318,7 @@ impl Outbox {
     /// What was outstanding is covered by its bits, which are set already (rule 10).
     pub fn end_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         let Some(stream) = self.sending.end_stream() else { return };
+        self.disk.forget();
         self.record = stream.queue().record();
         self.sent_before = self.sent_through().max(stream.queue().sent_through());
         if stream.has_pass() {

@@ -6,6 +6,8 @@ use core::fmt;
 use crate::Slice;
 use crate::formats::wire::flags;
 use crate::ids::{Seq, VolumeId};
+use crate::injected_fault::{Fault, injected};
+use crate::shared::cost::cost;
 use crate::time::{Mono, Wall};
 
 #[derive(Clone, Debug)]
@@ -13,12 +15,27 @@ pub(crate) enum ItemBody {
     /// A resync or compare read is under way; what follows waits, the order has no gaps.
     Pending,
     Data(Slice),
+    /// Its bytes stand in the disk queue alone.
+    OnDisk,
+    /// They are on their way back into memory.
+    Fetching,
     Zero {
         no_hole: bool,
     },
     Void,
     Probe([u8; 32]),
     SyncEnd,
+}
+
+impl ItemBody {
+    /// Its bytes are read from a disk of this node before it can be sent.
+    fn is_awaited(&self) -> bool {
+        match self {
+            ItemBody::OnDisk => !injected(Fault::SpilledSentAsZeroes),
+            ItemBody::Pending | ItemBody::Fetching => true,
+            _ => false,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -35,6 +52,16 @@ pub(crate) struct QueueItem {
 }
 
 impl QueueItem {
+    /// What its content costs in memory, beyond its bookkeeping.
+    fn content_cost(&self) -> u64 {
+        self.cost_bytes.saturating_sub(cost(0))
+    }
+
+    /// What it does not cost in memory, as its bytes stand on disk alone.
+    fn disk_cost(&self) -> u64 {
+        if matches!(self.body, ItemBody::OnDisk) { self.content_cost() } else { 0 }
+    }
+
     fn sync_bytes(&self) -> u64 {
         if self.flags & flags::RESYNC != 0 { self.cost_bytes } else { 0 }
     }
@@ -48,6 +75,8 @@ pub(crate) struct StreamQueue {
     /// When each of those before it was sent.
     sent_at: VecDeque<Mono>,
     bytes: u64,
+    /// Of that, what stands on disk alone.
+    disk_bytes: u64,
     /// Of that, what a sync put there.
     sync_bytes: u64,
     unsent_bytes: u64,
@@ -64,6 +93,8 @@ pub(crate) struct QueueRecord {
     /// The most since the node started, and since it was told to forget peaks.
     pub peak: QueueFill,
     pub late_peak: QueueFill,
+    pub disk_peak_bytes: u64,
+    pub spilled_bytes: u64,
     /// What came in, and what went out as it was durable at the peer.
     pub entered_bytes: u64,
     pub left_bytes: u64,
@@ -104,7 +135,7 @@ impl StreamQueue {
 
     /// The peaks that people look at begin with what is there now.
     pub fn forget_peaks(&mut self) {
-        self.record.late_peak = QueueFill { bytes: self.bytes, items: self.len() };
+        self.record.late_peak = QueueFill { bytes: self.memory_bytes(), items: self.len() };
     }
 
     pub fn push(&mut self, item: QueueItem) {
@@ -116,9 +147,9 @@ impl StreamQueue {
         self.unsent_bytes += item.cost_bytes;
         self.unsent_sync_bytes += item.sync_bytes();
         self.items.push_back(item);
-        let items = self.items.len() as u64;
-        self.record.peak.raise(self.bytes, items);
-        self.record.late_peak.raise(self.bytes, items);
+        let (bytes, items) = (self.memory_bytes(), self.items.len() as u64);
+        self.record.peak.raise(bytes, items);
+        self.record.late_peak.raise(bytes, items);
     }
 
     pub fn get_mut(&mut self, seq: Seq) -> Option<&mut QueueItem> {
@@ -128,12 +159,12 @@ impl StreamQueue {
 
     /// The next item to send, if its bytes are at hand.
     pub fn next_ready(&self) -> Option<&QueueItem> {
-        self.items.get(self.unsent_from).filter(|item| !matches!(item.body, ItemBody::Pending))
+        self.items.get(self.unsent_from).filter(|item| !item.body.is_awaited())
     }
 
     /// What is to be sent next is still being read from this node's own disk.
     pub fn waits_for_read(&self) -> bool {
-        self.items.get(self.unsent_from).is_some_and(|item| matches!(item.body, ItemBody::Pending))
+        self.items.get(self.unsent_from).is_some_and(|item| item.body.is_awaited())
     }
 
     /// Since when the oldest item is on its way to the peer, or there and not durable.
@@ -155,12 +186,18 @@ impl StreamQueue {
         self.items.get(self.unsent_from).map(|item| item.seq)
     }
 
+    /// The peer has confirmed all that was sent.
+    pub fn nothing_is_on_its_way(&self) -> bool {
+        self.unsent_from == 0
+    }
+
     /// The number never becomes a write; no-op if it was confirmed already.
     pub fn void(&mut self, seq: Seq) {
-        if let Some(item) = self.get_mut(seq) {
-            item.body = ItemBody::Void;
-            item.length = 0;
-        }
+        let Some(item) = self.get_mut(seq) else { return };
+        let disk_cost = item.disk_cost();
+        item.body = ItemBody::Void;
+        item.length = 0;
+        self.disk_bytes -= disk_cost;
     }
 
     /// Numbers whose content is still being read, with their ranges.
@@ -183,6 +220,7 @@ impl StreamQueue {
             self.sent_at.pop_front();
             self.unsent_from -= 1;
             self.bytes -= item.cost_bytes;
+            self.disk_bytes -= item.disk_cost();
             self.record.left_bytes += item.cost_bytes;
             self.sync_bytes -= item.sync_bytes();
         }
@@ -220,8 +258,64 @@ impl StreamQueue {
         self.unsent_sync_bytes -= of_a_sync;
     }
 
+    // ---- the disk queue ----------------------------------------------------------------------------------------------
+
+    /// The bytes of this number, if they are in memory.
+    pub fn content(&mut self, seq: Seq) -> Option<Slice> {
+        match &self.get_mut(seq)?.body {
+            ItemBody::Data(slice) => Some(slice.clone()),
+            _ => None,
+        }
+    }
+
+    pub fn is_on_disk(&mut self, seq: Seq) -> bool {
+        self.get_mut(seq).is_some_and(|item| matches!(item.body, ItemBody::OnDisk))
+    }
+
+    pub fn is_being_fetched(&mut self, seq: Seq) -> bool {
+        self.get_mut(seq).is_some_and(|item| matches!(item.body, ItemBody::Fetching))
+    }
+
+    /// Its bytes are written to the disk queue: memory lets go of them. False: nobody needs them there.
+    pub fn leave_memory(&mut self, seq: Seq) -> bool {
+        let Some(item) = self.get_mut(seq).filter(|item| matches!(item.body, ItemBody::Data(_))) else { return false };
+        item.body = ItemBody::OnDisk;
+        let content = item.content_cost();
+        self.disk_bytes += content;
+        self.record.spilled_bytes += content;
+        self.record.disk_peak_bytes = self.record.disk_peak_bytes.max(self.disk_bytes);
+        true
+    }
+
+    /// Its bytes are asked for, and cost memory from now on.
+    pub fn begin_fetch(&mut self, seq: Seq) {
+        let item = self.get_mut(seq).expect("it is queued");
+        let disk_cost = item.disk_cost();
+        item.body = ItemBody::Fetching;
+        self.disk_bytes -= disk_cost;
+    }
+
+    /// They are back, unless the number was confirmed or became void meanwhile; `None`: they were not read.
+    pub fn end_fetch(&mut self, seq: Seq, content: Option<Slice>) {
+        let Some(item) = self.get_mut(seq).filter(|item| matches!(item.body, ItemBody::Fetching)) else { return };
+        item.body = content.map_or(ItemBody::OnDisk, ItemBody::Data);
+        let disk_cost = item.disk_cost();
+        self.disk_bytes += disk_cost;
+    }
+
+    // ---- what it holds -----------------------------------------------------------------------------------------------
+
+    /// All of it, in memory or on disk.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        self.bytes - self.disk_bytes
+    }
+
+    pub fn disk_bytes(&self) -> u64 {
+        self.disk_bytes
     }
 
     pub fn sync_bytes(&self) -> u64 {

@@ -123,7 +123,7 @@ impl PeerStream {
 
     /// What it holds in memory, and what reads of a sync that wait for their range will.
     pub fn held_bytes(&self) -> u64 {
-        self.queue.bytes() + self.sync_waiting_bytes()
+        self.queue.memory_bytes() + self.sync_waiting_bytes()
     }
 
     pub fn is_open(&self) -> bool {
@@ -284,12 +284,13 @@ impl PeerStream {
         }
         let item = self.queue.next_ready()?;
         let (kind, payload) = match &item.body {
+            ItemBody::OnDisk if injected(Fault::SpilledSentAsZeroes) => (FrameKind::Zero, SendPayload::None),
             ItemBody::Data(slice) => (FrameKind::Data, SendPayload::Data(slice.clone())),
             ItemBody::Zero { .. } => (FrameKind::Zero, SendPayload::None),
             ItemBody::Void => (FrameKind::Void, SendPayload::None),
             ItemBody::Probe(hash) => (FrameKind::Probe, SendPayload::Control(hash.to_vec())),
             ItemBody::SyncEnd => (FrameKind::SyncEnd, SendPayload::None),
-            ItemBody::Pending => return None,
+            ItemBody::Pending | ItemBody::OnDisk | ItemBody::Fetching => return None,
         };
         let bytes = frame_cost(&payload);
         if self.sent_bytes + bytes > self.granted_bytes && !injected(Fault::WindowIgnored) {
@@ -390,6 +391,11 @@ fn drains_within(bytes: u64, time: Duration, bytes_per_s: u64) -> bool {
 /// A hash is of use in its own session alone: in another one its number says nothing.
 pub(crate) fn void_probes(stream: &mut PeerStream) {
     stream.queue.probes().into_iter().for_each(|seq| stream.queue.void(seq));
+}
+
+/// The queue, to be changed by the disk queue.
+pub(crate) fn queue_of(stream: &mut PeerStream) -> &mut StreamQueue {
+    &mut stream.queue
 }
 
 /// Names the stream: no other of this run has the same.

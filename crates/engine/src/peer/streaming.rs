@@ -41,6 +41,7 @@ impl Peer {
         if !self.stall.took(common, cx, stream.confirm(ack, recalls)) {
             return false;
         }
+        self.outbox.free_disk_queue(common, cx);
         confirmed(common, &mut self.greeting, common.position(ack.applied));
         common.volumes.copies_mut().for_each(|copy| copy.forget_kept(ack.noted));
         self.wants_flush = ack.wants_flush;
@@ -120,6 +121,8 @@ impl Peer {
         let held = self.state(common) == State::Holding;
         let stream = self.outbox.sending.stream_mut().expect("only an existing stream continues");
         stream.reopen(received, granted_bytes, cx.now.mono, held);
+        self.outbox.rewind_disk_queue();
+        let stream = self.outbox.stream().expect("it goes on");
         if stream.queue().unsent_bytes() > 0 {
             cx.coverage.hit(CoveragePoint::QueueRewound);
         }
@@ -132,6 +135,7 @@ impl Peer {
 
     /// The next frame of what is sent, if the peer's window and the bytes allow it.
     pub fn next_frame(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Option<(FrameHeader, SendPayload)> {
+        self.outbox.fetch_ahead(common, cx);
         let (owed, frame) = match &mut self.outbox.sending {
             Sending::Apart => return None,
             Sending::Stream(stream) => {

@@ -2,9 +2,9 @@
 //! how long many may, each for less, is in `held_up.rs`.
 
 use alloc::format;
-use alloc::string::String;
 use core::time::Duration;
 
+use crate::Settings;
 use crate::common::GroupCommon;
 use crate::common::given_window::fail_held_answers;
 use crate::context::{Cx, GroupTimer};
@@ -13,10 +13,10 @@ use crate::peer::pause::PauseCause;
 use crate::peer::stream::PeerStream;
 use crate::primary::Primary;
 use crate::primary::alone::{go_on_alone, is_left_behind, may_go_on_alone};
+use crate::primary::disk_queue::{give_order_up, leave_full_queue, what_is_full};
 use crate::shared::coverage::CoveragePoint;
-use crate::state::{Mode, Policy, State};
+use crate::state::{Mode, Policy, State, WhenFull};
 use crate::time::Mono;
-use crate::{Settings, limits};
 
 /// Those who wait are looked at so often.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -27,10 +27,13 @@ impl Primary {
     /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
     pub fn check_waits(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let streamed = self.peer.outbox.streams();
-        self.check_blocked(common, cx);
-        // Who was given up for the one is not given up for the other once more: those who wait are let go after this.
-        if streamed == self.peer.outbox.streams() {
-            check_held_up(self, common, cx);
+        // Who waits for this node's disk queue alone waits for neither link nor peer.
+        if !self.peer.outbox.disk_makes_room(cx, common.settings.wait_limit) {
+            self.check_blocked(common, cx);
+            // Who was given up for the one is not given up for the other once more: those who wait are let go after this.
+            if streamed == self.peer.outbox.streams() {
+                check_held_up(self, common, cx);
+            }
         }
         if let Some((_, slot)) = self.waiters.first_for_peer().filter(|_| streamed == self.peer.outbox.streams()) {
             let since = common.slots.write(slot).since;
@@ -69,6 +72,9 @@ impl Primary {
         }
         let silent = cx.peer.silent_for(cx.now.mono);
         let as_in_async = common.settings.mode == Mode::Async || self.peer.outbox.answers_alone();
+        if as_in_async && common.settings.when_full == WhenFull::Bitmap {
+            return leave_full_queue(self, common, cx);
+        }
         if as_in_async && silent > cx.peer.suspect_after() {
             cx.coverage.hit(CoveragePoint::QueueFullPeerSilent);
             return self.give_up_session(common, cx, &what_is_full(common, "and the peer is silent"));
@@ -101,11 +107,7 @@ impl Primary {
             // Nobody waits any more. Whose fault it was says how the group goes on.
             _ => match self.peer.waited_for_ourselves(common, cx) {
                 None => self.give_up_session(common, cx, "a write waited longer than wait_limit"),
-                Some((cause, why)) => {
-                    self.fall_to_logging(common, cx, why);
-                    self.peer.pause(cx.now.mono, cause);
-                    common.set_timer(cx, GroupTimer::Autosync, limits::RESYNC_HOLD_OFF);
-                }
+                Some((cause, why)) => give_order_up(self, common, cx, why, cause),
             },
         }
     }
@@ -179,9 +181,4 @@ fn check_held_up(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx) {
     if let Some((cause, _)) = ours {
         primary.peer.stall.not_the_peers(cause);
     }
-}
-
-fn what_is_full(common: &GroupCommon, and: &str) -> String {
-    let short = common.memory.is_short();
-    format!("{} {and}", if short { "the node's memory is used up" } else { "the queue is full" })
 }

@@ -221,7 +221,7 @@ impl Primary {
         if last > first {
             cx.coverage.hit(CoveragePoint::WriteSplitInParts);
         }
-        let level = self.peer.outbox.enqueue(common, &op, part_bytes, (wall, first));
+        let level = self.peer.outbox.enqueue(common, cx, &op, part_bytes, (wall, first));
         common.volumes.of(op.volume).number(slot, (op.offset, op.length), (first, last), streamed);
         let stored = common.slots.write(slot);
         (stored.first, stored.last, stored.level) = (first, last, level);

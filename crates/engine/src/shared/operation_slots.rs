@@ -21,6 +21,8 @@ pub(crate) enum SlotOperation {
     SnapshotHole(SnapshotRead),
     SnapshotSpill(SpilledRange),
     SnapshotFetch(SpilledRange),
+    QueueSpill,
+    QueueFetch,
     LocalFlush(VolumeId),
     Superblock,
     BitmapCell {

@@ -207,12 +207,43 @@ fn failovers() -> String {
     setting_values(168, |settings| settings.after_forced_failover.word())
 }
 
+fn full_queues() -> String {
+    setting_values(169, |settings| settings.when_full.word())
+}
+
 fn starts() -> String {
     let word = |settings: &Settings| match settings.start_alone {
         StartAlone::Serve => "serve",
         StartAlone::Wait(_) => "wait",
     };
     setting_values(142, word)
+}
+
+fn settings_fields() -> Vec<super::bytes::Field> {
+    vec![
+        number(
+            "mode",
+            1,
+            2,
+            format!(
+                "{}. From here to when full: the sender's settings. After forced failover counts where both nodes say the same, \
+                 the others are for display. [A further \
+                 key](change.md#a-configuration-key) is a new protocol version",
+                modes()
+            ),
+        ),
+        number("policy", 1, 1, policies()),
+        number("hold", 8, 0xb6, "ns; 0 without `hold`"),
+        number("wait limit", 8, 0xb7, "ns"),
+        number("autosync", 1, 1, ""),
+        number("start alone", 1, 1, starts()),
+        number("wait", 8, 0xba, "ns"),
+        number("queue bytes", 8, 0xb8, ""),
+        number("queue items", 8, 0xb9, ""),
+        number("degrade", 1, 1, degrades()),
+        number("after forced failover", 1, 1, failovers()),
+        number("when full", 1, 1, full_queues()),
+    ]
 }
 
 fn group_hello_table() -> String {
@@ -232,28 +263,8 @@ fn group_hello_table() -> String {
             0xb5,
             "abilities that the peer needs; unknown bits are [refused](#versions-and-features)",
         ),
-        number(
-            "mode",
-            1,
-            2,
-            format!(
-                "{}. From here to after forced failover: the sender's settings. The last one counts where both nodes say the same, \
-                 the others are for display. [A further \
-                 key](change.md#a-configuration-key) is a new protocol version",
-                modes()
-            ),
-        ),
-        number("policy", 1, 1, policies()),
-        number("hold", 8, 0xb6, "ns; 0 without `hold`"),
-        number("wait limit", 8, 0xb7, "ns"),
-        number("autosync", 1, 1, ""),
-        number("start alone", 1, 1, starts()),
-        number("wait", 8, 0xba, "ns"),
-        number("queue bytes", 8, 0xb8, ""),
-        number("queue items", 8, 0xb9, ""),
-        number("degrade", 1, 1, degrades()),
-        number("after forced failover", 1, 1, failovers()),
     ];
+    fields.extend(settings_fields());
     let link = "what the peer had confirmed to the sender: [format](format.md#what-the-peer-confirmed)";
     fields.extend(position("confirmed", 0x6600, [link, "", "", ""]));
     fields.extend(position("confirmed image", 0x6700, [""; 4]));

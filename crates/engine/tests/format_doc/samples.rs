@@ -8,7 +8,7 @@ use engine::delta::DeltaHead;
 use engine::identity::{Confirmed, Identity, Role};
 use engine::journal::{JournalEntry, JournalIndex, RecordKind};
 use engine::limits::{REGION_BYTES, SECTOR_BYTES};
-use engine::state::{AfterForcedFailover, CopyDoubts, Degrade, Mode, Pause, Policy, State};
+use engine::state::{AfterForcedFailover, CopyDoubts, Degrade, Mode, Pause, Policy, State, WhenFull};
 use engine::superblock::{JournalHead, RollbackPoint, Superblock};
 use engine::undo;
 use engine::wire::{self, Ack, FlushPoints, FrameHeader, FrameKind, GroupHello, SyncBegin, Tick, VolumeRange};
@@ -197,6 +197,7 @@ pub fn hello() -> GroupHello {
             queue_items: 0xb9,
             start_alone: StartAlone::Wait(Duration::from_nanos(0xba)),
             after_forced_failover: AfterForcedFailover::KeepPromoted,
+            when_full: WhenFull::Bitmap,
         },
         confirmed: confirmed(),
         went_back_to: at(0xbb00),

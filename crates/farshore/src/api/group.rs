@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use engine::limits;
 use serde::{Deserialize, Serialize};
 
 use super::link::SettingStatus;
@@ -253,13 +254,13 @@ pub struct VolumeView {
     pub error: Option<String>,
 }
 
-/// Writes waiting to be sent or confirmed, in memory.
+/// Writes waiting to be sent or confirmed, in memory and on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QueueView {
-    /// bytes waiting to be sent or confirmed
+    /// bytes waiting to be sent or confirmed, in memory
     pub bytes: u64,
-    /// writes waiting to be sent or confirmed
+    /// writes waiting to be sent or confirmed, those on disk too
     pub items: u64,
     /// bytes: the most since the daemon's start
     pub bytes_hwm: u64,
@@ -280,10 +281,25 @@ pub struct QueueView {
     /// seconds until it is full at this pace; `null`: it does not fill
     #[serde(default)]
     pub full_in_s: Option<u64>,
-    /// bytes: where writers begin to wait
+    /// bytes of memory: where writers begin to wait, if the disk queue has no room either
     pub limit_bytes: u64,
-    /// writes: where writers begin to wait
+    /// writes, in memory and on disk: where writers begin to wait
     pub limit_items: u64,
+    /// bytes of payload that stand in the [disk queue](config.md#window-and-memory) and no longer in memory
+    #[serde(default)]
+    pub disk_bytes: u64,
+    /// bytes: the size of the disk queue; 0: there is none
+    #[serde(default)]
+    pub disk_limit_bytes: u64,
+    /// bytes: the most that stood there since the daemon's start
+    #[serde(default)]
+    pub disk_bytes_hwm: u64,
+    /// bytes of payload: sum of what was written there
+    #[serde(default)]
+    pub spilled_bytes: u64,
+    /// the disk queue cannot be written: nothing more goes there before the next stream begins
+    #[serde(default)]
+    pub disk_failed: bool,
     /// milliseconds: sum of the time writers waited for room
     pub blocked_ms: u64,
     /// writers that wait for room now
@@ -293,6 +309,25 @@ pub struct QueueView {
     /// does not); else `null`
     #[serde(default)]
     pub held_up_ms: Option<u64>,
+}
+
+impl QueueView {
+    /// Bytes that wait, and that may wait, in memory and on disk. A disk queue that failed takes nothing more.
+    pub fn filled_of(&self) -> (u64, u64) {
+        let disk_limit_bytes = if self.disk_failed { self.disk_bytes } else { self.disk_limit_bytes };
+        (self.bytes.saturating_add(self.disk_bytes), self.limit_bytes.saturating_add(disk_limit_bytes))
+    }
+
+    /// Of bytes, of writes, or of what writes cost in memory wherever their bytes are: whichever is nearest to its limit. 1.0: it is full.
+    /// `None`: there is no queue.
+    pub fn filled_share(&self) -> Option<f64> {
+        // Without a disk queue all of it is among the bytes in memory. With one, a quarter of memory is for what comes back.
+        let on_disk = self.disk_limit_bytes > 0;
+        let places_bytes = if on_disk { self.items.saturating_mul(limits::ITEM_OVERHEAD_BYTES) } else { 0 };
+        let parts = [self.filled_of(), (self.items, self.limit_items), (places_bytes, self.limit_bytes / 4 * 3)];
+        let shares = parts.into_iter().filter(|(_, whole)| *whole > 0).map(|(part, whole)| part as f64 / whole as f64);
+        shares.reduce(f64::max)
+    }
 }
 
 /// The landing journal of a secondary.

@@ -52,6 +52,8 @@ pub struct GroupStats {
     pub journal_bytes_per_s: f64,
     /// bytes a second that were written to the undo store
     pub undo_bytes_per_s: f64,
+    /// bytes a second that were written to the disk queue
+    pub queue_disk_bytes_per_s: f64,
     /// one per volume
     pub volumes: Vec<VolumeStats>,
 }

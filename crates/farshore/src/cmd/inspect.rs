@@ -37,6 +37,7 @@ enum FileKind {
     Journal,
     Undo,
     Delta,
+    DiskQueue,
     Fingerprints,
     Overrides,
     LinkOverrides,
@@ -69,6 +70,9 @@ impl FileKind {
             FileKind::Overrides => "settings changed by 'farshore set'",
             FileKind::LinkOverrides => "settings changed by 'farshore link set'",
             FileKind::LinkHistory => "history of a link",
+            FileKind::DiskQueue => {
+                "disk queue of a group: payload alone; what of it counts only a daemon that runs knows"
+            }
             FileKind::Blank => "blank: made, and nothing written yet",
         }
     }
@@ -81,6 +85,7 @@ impl FileKind {
             "activity" => Some(FileKind::Activity),
             "journal" => Some(FileKind::Journal),
             "undo" => Some(FileKind::Undo),
+            "queue" => Some(FileKind::DiskQueue),
             "delta" => Some(FileKind::Delta),
             "fingerprints" => Some(FileKind::Fingerprints),
             "overrides.toml" => Some(FileKind::Overrides),
@@ -169,7 +174,7 @@ fn look(file: &Path) -> Result<(FileKind, u64, InspectReport), String> {
         FileKind::Overrides => small::overrides(&whole()?, file),
         FileKind::LinkOverrides => small::link_overrides(&whole()?, file),
         FileKind::LinkHistory => small::link_history(&whole()?),
-        FileKind::Blank => InspectReport::default(),
+        FileKind::DiskQueue | FileKind::Blank => InspectReport::default(),
     };
     Ok((kind, found.len(), report))
 }
@@ -180,6 +185,10 @@ fn detect(head: &[u8], file: &Path) -> Option<FileKind> {
     let is_small =
         |kind: &FileKind| matches!(kind, FileKind::Fingerprints | FileKind::Overrides | FileKind::LinkOverrides);
     let by_name = FileKind::by_name(file).filter(|kind| in_blocks || is_small(kind));
+    // Its first bytes are somebody's payload, which may look like anything.
+    if by_name == Some(FileKind::DiskQueue) {
+        return by_name;
+    }
     let has_magic = head
         .chunks(BLOCK_BYTES)
         .find_map(|block| MAGICS.iter().find(|(magic, _)| block.starts_with(&magic[..])).map(|(_, kind)| *kind));
@@ -212,6 +221,8 @@ mod tests {
             (second_block, "x", Some(FileKind::Superblock)),
             (vec![0; 10_000], "x", Some(FileKind::Blank)),
             (vec![0; 8192], "journal", Some(FileKind::Journal)),
+            (vec![0; 8192], "queue", Some(FileKind::DiskQueue)),
+            ([&b"FSHBATCH"[..], &[7; 8184]].concat(), "queue", Some(FileKind::DiskQueue)),
             (b"something else".to_vec(), "journal", None),
             (inside.clone(), "x", None),
             (inside, "superblock", Some(FileKind::Superblock)),

@@ -129,6 +129,7 @@ fn of_group(between: &Between, group: &GroupView) -> GroupStats {
         bitmap_bytes_per_s: rate("bitmap_bytes"),
         journal_bytes_per_s: rate("journal_bytes"),
         undo_bytes_per_s: rate("undo_bytes"),
+        queue_disk_bytes_per_s: rate("queue_disk_bytes"),
         volumes,
     }
 }

@@ -110,7 +110,7 @@ impl ConfigChange<'_> {
         let stays = |name: &str| self.wanted.groups_of(self.node).any(|group| group.name.as_str() == name);
         let state = self.now.node(self.node).map(|here| here.state.display().to_string()).unwrap_or_default();
         running.groups.keys().filter(move |name| !stays(name)).map(move |name| {
-            let text = format!("its export closes, and it stops; what is kept of it stays in {state}/groups/{name}");
+            let text = format!("its export closes, and it stops; what is kept of it stays in {state}/groups/{name}, its disk queue excepted");
             step(ConfigAction::Remove, Some(name), text)
         })
     }

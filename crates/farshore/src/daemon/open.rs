@@ -32,7 +32,7 @@ use super::names::Strays;
 use super::patience::Patience;
 use super::reverses::Reverses;
 use super::seals::{GroupSeals, Seals};
-use super::{other_volumes, state_files, terms};
+use super::{disk_queue, other_volumes, state_files, terms};
 
 /// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
 /// waits for memory.
@@ -106,6 +106,7 @@ pub(super) fn open(config: &Config, node: &NodeName, silent: &Silent) -> anyhow:
             }
         }
     }
+    opened.groups.iter_mut().for_each(|group| opening.open_disk_queue(group));
     opened.groups.sort_by_key(|group| group.id);
     opened.taken = opening.taken;
     Ok(opened)
@@ -124,7 +125,8 @@ pub(super) fn open_again(
     let state = &config.node(node).expect("the node was looked up before").state;
     let strays = Strays::find(&state.join(GROUPS), config, node);
     let mut opening = GroupOpening { config, node, state, strays, patience: Patience::new(), taken };
-    let (open, seals) = opening.group(id, group).map_err(|closed| closed.why)?;
+    let (mut open, seals) = opening.group(id, group).map_err(|closed| closed.why)?;
+    opening.open_disk_queue(&mut open);
     // The settings that hold are the data thread's.
     let engine = engine_group(config, node, &open, group.settings.for_engine());
     let OpenGroup { volumes, stores, .. } = open;
@@ -153,10 +155,11 @@ pub(super) fn open_addition(
     let strays = Strays::find(&state.join(GROUPS), config, node);
     let mut opening = GroupOpening { config, node, state, strays, patience: Patience::new(), taken };
     let id = config.group_id(group);
-    let (open, seals) = match opening.group(id, group) {
+    let (mut open, seals) = match opening.group(id, group) {
         Ok((open, seals)) => (open, Some(seals)),
         Err(closed) => (opening.closed(id, group, *closed), None),
     };
+    opening.open_disk_queue(&mut open);
     let refused = open.refused.as_ref().map(|refused| refused.why.clone());
     let config = engine_group(config, node, &open, settings);
     OpenedAddition { added: AddedGroup { config, setup: group_setup(open) }, seals, taken: opening.taken, refused }
@@ -320,6 +323,14 @@ impl GroupOpening<'_> {
         OpenGroup { id, config: group.clone(), begins_as, is_ordered: false, volumes, refused, stores: None }
     }
 
+    /// Once all groups that start together have what they cannot do without.
+    fn open_disk_queue(&self, open: &mut OpenGroup) {
+        if let Some(stores) = &mut open.stores {
+            let directory = self.state.join(GROUPS).join(open.config.name.as_str());
+            stores.queue = disk_queue::open(&directory, &open.config, self.patience);
+        }
+    }
+
     fn starts_as(&self, group: &ConfiguredGroup) -> Role {
         if group.primary == *self.node { Role::Primary } else { Role::Secondary }
     }
@@ -474,6 +485,11 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
         window_bytes: group.config.layout.window_bytes,
         activity: state_files::activity(&group.config),
         history_bytes: state_files::history_bytes(&group.config),
+        queue_disk_bytes: group
+            .stores
+            .as_ref()
+            .and_then(|stores| stores.queue.as_ref())
+            .map_or(0, |queue| queue.size_bytes()),
     }
 }
 

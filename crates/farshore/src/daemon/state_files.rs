@@ -69,7 +69,8 @@ pub(super) fn open(
     let holds_point = recorded.as_ref().map_or(true, |found| found.as_ref().is_some_and(|f| f.rollback_point.id != 0));
     files.resize_undo(history_bytes(group), holds_point)?;
     let undo = files.opened(|| create_or_open_sparse(&files.path("undo"), history_bytes(group)), "")?;
-    Ok(Stores { superblock, journal, bitmap, activity, undo, delta: files.path("delta").into() })
+    // The disk queue comes last of all groups' files: the others of a group that starts beside this one cannot do without their space.
+    Ok(Stores { superblock, journal, bitmap, activity, undo, queue: None, delta: files.path("delta").into() })
 }
 
 const SUPERBLOCK_ADVICE: &str = "it was cut short, or an unreleased version of farshore made it: restore it, or remove the group's \

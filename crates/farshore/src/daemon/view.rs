@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use engine::identity::Role;
-use engine::limits::GREETING_LATE_AFTER;
-use engine::state::{Broken, Mode, State};
+use engine::limits::{GREETING_LATE_AFTER, ITEM_OVERHEAD_BYTES};
+use engine::state::{Broken, Mode, State, WhenFull};
 use engine::status::{self as figures, LinkStatus};
 use engine::{GroupId, Wall};
 use host::driver::{DriverSnapshot, GroupSnapshot, QueuePace};
 use host::nbd::LATENCY_BOUNDS_US;
 use settings::{Config, ConfiguredGroup, GroupOverrides, Keyed, LinkOverrides, LiveSettings, NodeName};
-use units::exact::show_seconds;
+use units::exact::{show_seconds, show_size};
 
 use super::direction::Direction;
 use super::{history_room, link_view, promises, verify_view};
@@ -167,6 +167,8 @@ fn reverse(node: &NodeName, peer: &str, snapshot: &GroupSnapshot) -> Option<api:
 
 fn queue(snapshot: &GroupSnapshot) -> api::QueueView {
     let (now, pace) = (&snapshot.status, snapshot.figures.queue);
+    let disk_limit_bytes = snapshot.figures.disk_queue_bytes;
+    let (filled_bytes, full_bytes) = filled_of(&now.queue, &now.settings, disk_limit_bytes);
     api::QueueView {
         bytes: now.queue.bytes,
         items: now.queue.items,
@@ -176,20 +178,31 @@ fn queue(snapshot: &GroupSnapshot) -> api::QueueView {
         reset_items_hwm: now.queue.late_items_hwm,
         entering_bytes_per_s: pace.entering_bytes_per_s.round() as u64,
         leaving_bytes_per_s: pace.leaving_bytes_per_s.round() as u64,
-        full_in_s: full_in(&now.queue, now.settings.queue_bytes, pace).map(|left| left.round() as u64),
+        full_in_s: full_in((filled_bytes, full_bytes), pace).map(|left| left.round() as u64),
         limit_bytes: now.settings.queue_bytes,
         limit_items: now.settings.queue_items,
         blocked_ms: milliseconds(now.queue.blocked),
         waiting_writers: now.queue.blocked_writers,
         held_up_ms: now.queue.holds_writers_up.then(|| milliseconds(now.queue.held_up)),
+        disk_bytes: now.queue.disk_bytes,
+        disk_limit_bytes,
+        disk_bytes_hwm: now.queue.disk_bytes_hwm,
+        spilled_bytes: now.queue.spilled_bytes,
+        disk_failed: now.queue.disk_has_failed,
     }
 }
 
+/// Bytes that wait, and that may wait, in memory and on disk. A disk queue that failed takes nothing more.
+fn filled_of(queue: &figures::QueueStatus, settings: &engine::Settings, disk_limit_bytes: u64) -> (u64, u64) {
+    let disk_limit_bytes = if queue.disk_has_failed { queue.disk_bytes } else { disk_limit_bytes };
+    (queue.bytes.saturating_add(queue.disk_bytes), settings.queue_bytes.saturating_add(disk_limit_bytes))
+}
+
 /// Seconds until a queue is full, if it goes on filling at this pace; `None`: it does not fill, or takes longer than anybody plans for.
-fn full_in(queue: &figures::QueueStatus, limit_bytes: u64, pace: QueuePace) -> Option<f64> {
+fn full_in((bytes, limit_bytes): (u64, u64), pace: QueuePace) -> Option<f64> {
     let gains = pace.entering_bytes_per_s - pace.leaving_bytes_per_s;
-    let left = limit_bytes.saturating_sub(queue.bytes) as f64 / gains;
-    (queue.bytes > 0 && gains > 0.0 && left < FORECAST_MAX_S).then_some(left)
+    let left = limit_bytes.saturating_sub(bytes) as f64 / gains;
+    (bytes > 0 && gains > 0.0 && left < FORECAST_MAX_S).then_some(left)
 }
 
 fn shown_handover(node: &NodeName, group: &ConfiguredGroup, now: figures::HandoverStatus) -> api::HandoverView {
@@ -381,7 +394,9 @@ fn warnings(
     warnings.extend(detached_warnings(node, group, now));
     warnings.extend(aside_warning(group, now));
     warnings.extend(verify_view::warnings(group, now));
-    warnings.extend(queue_warning(group.name.as_str(), &now.queue, &now.settings));
+    let disk_limit_bytes = snapshot.figures.disk_queue_bytes;
+    warnings.extend(queue_warning(group.name.as_str(), &now.queue, (&now.settings, disk_limit_bytes)));
+    warnings.extend(disk_queue_warning(group, &now.queue, disk_limit_bytes));
     warnings.extend(history_room::of_group(node, group, now, snapshot.figures.sync.is_some_and(|pace| pace.full)));
     let peer = group.peer_of(node).map(ToString::to_string).unwrap_or_default();
     warnings.extend(promises::of_group(&group.name, (node.as_str(), &peer), now, settings));
@@ -438,7 +453,11 @@ fn aside_warning(group: &ConfiguredGroup, now: &figures::GroupStatus) -> Option<
 }
 
 /// What a full queue does to writers, or will do.
-fn queue_warning(group: &str, queue: &figures::QueueStatus, settings: &engine::Settings) -> Option<String> {
+fn queue_warning(
+    group: &str,
+    queue: &figures::QueueStatus,
+    (settings, disk_limit_bytes): (&engine::Settings, u64),
+) -> Option<String> {
     if queue.holds_writers_up {
         let lost = show_seconds(queue.held_up.as_secs_f64());
         let then = match queue.held_up_limit {
@@ -448,11 +467,29 @@ fn queue_warning(group: &str, queue: &figures::QueueStatus, settings: &engine::S
         return Some(format!("more is written than the link carries: writers were held up for {lost} of late; {then}"));
     }
     let full = |have: u64, limit: u64| have.saturating_mul(100) >= limit.saturating_mul(QUEUE_WARNING_PERCENT);
-    let almost_full = format!("the queue is filled to {QUEUE_WARNING_PERCENT} % or more: writers will soon wait");
+    let then = match settings.when_full {
+        WhenFull::Block => "writers will soon wait",
+        WhenFull::Bitmap => "the group will soon go to logging",
+    };
+    let almost_full = format!("the queue is filled to {QUEUE_WARNING_PERCENT} % or more: {then}");
+    let (bytes, limit_bytes) = filled_of(queue, settings, disk_limit_bytes);
     match queue.blocked_writers {
-        0 if full(queue.bytes, settings.queue_bytes) => {
+        0 if full(bytes, limit_bytes) && disk_limit_bytes > 0 && !queue.disk_has_failed => {
+            let larger = units::exact::size_text(disk_limit_bytes.saturating_mul(2));
+            Some(format!("{almost_full}; queue.disk = \"{larger}\" in the configuration doubles the disk queue"))
+        }
+        0 if full(bytes, limit_bytes) => {
             let larger = units::exact::size_text(settings.queue_bytes.saturating_mul(2));
             Some(format!("{almost_full}; 'farshore set {group} queue.memory={larger}' doubles it"))
+        }
+        0 if disk_limit_bytes > 0
+            && full(queue.items.saturating_mul(ITEM_OVERHEAD_BYTES), settings.queue_bytes / 4 * 3) =>
+        {
+            let larger = units::exact::size_text(settings.queue_bytes.saturating_mul(2));
+            let most = queue.items;
+            Some(format!(
+                "{almost_full}, as {most} small writes need their places in memory; 'farshore set {group} queue.memory={larger}' doubles those"
+            ))
         }
         0 if full(queue.items, settings.queue_items) => {
             let larger = settings.queue_items.saturating_mul(2);
@@ -462,6 +499,22 @@ fn queue_warning(group: &str, queue: &figures::QueueStatus, settings: &engine::S
         1 => Some("the queue is full: a writer waits for room".to_owned()),
         some => Some(format!("the queue is full: {some} writers wait for room")),
     }
+}
+
+/// A disk queue that is wanted and not there, or that failed.
+fn disk_queue_warning(group: &ConfiguredGroup, queue: &figures::QueueStatus, disk_limit_bytes: u64) -> Option<String> {
+    let wanted_bytes = group.layout.queue_disk_bytes;
+    let then = "what has no room in memory waits or becomes dirty regions, as 'queue.when_full' says";
+    if disk_limit_bytes == 0 && wanted_bytes > 0 {
+        let size = show_size(wanted_bytes);
+        return Some(format!(
+            "there is no disk queue, as there was no room for its {size} at the start (the log has the numbers): {then}"
+        ));
+    }
+    let failed = format!(
+        "the disk queue cannot be written, and takes nothing before the next stream begins: {then}; see the log for why"
+    );
+    queue.disk_has_failed.then_some(failed)
 }
 
 /// Sums since the start, by dotted name.
@@ -482,6 +535,8 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapsh
             ("bitmap_bytes", stored.bitmap),
             ("journal_bytes", stored.journal),
             ("undo_bytes", stored.undo),
+            ("queue_disk_bytes", stored.queue),
+            ("spilled_bytes", now.queue.spilled_bytes),
         ];
         counters.extend(sums.map(|(name, sum)| (format!("group.{}.{name}", group.name), sum)));
         for volume in &group.volumes {
@@ -558,21 +613,20 @@ mod tests {
 
     #[test]
     fn a_queue_that_fills_says_when_it_is_full() {
-        let queue = |bytes| figures::QueueStatus { bytes, ..figures::QueueStatus::default() };
         let pace = |entering, leaving| QueuePace { entering_bytes_per_s: entering, leaving_bytes_per_s: leaving };
         // 50 writes of 8 KiB a second against a link of 160 KB/s: 8 MiB are full after some 34 s.
-        let full = full_in(&queue(1), 8 << 20, pace(409_600.0, 160_000.0)).expect("it fills");
+        let full = full_in((1, 8 << 20), pace(409_600.0, 160_000.0)).expect("it fills");
         assert!((33.0..34.0).contains(&full), "{full}");
-        assert_eq!(full_in(&queue(1 << 20), 8 << 20, pace(100.0, 100.0)), None, "it stands");
-        assert_eq!(full_in(&queue(1 << 20), 8 << 20, pace(100.0, 99.9)), None, "nobody plans for that");
-        assert_eq!(full_in(&queue(9 << 20), 8 << 20, pace(2.0, 1.0)), Some(0.0));
+        assert_eq!(full_in((1 << 20, 8 << 20), pace(100.0, 100.0)), None, "it stands");
+        assert_eq!(full_in((1 << 20, 8 << 20), pace(100.0, 99.9)), None, "nobody plans for that");
+        assert_eq!(full_in((9 << 20, 8 << 20), pace(2.0, 1.0)), Some(0.0));
     }
 
     #[test]
     fn a_queue_that_is_almost_full_names_the_size_to_set() {
         let settings = engine::Settings { queue_bytes: 64 << 20, queue_items: 1000, ..engine::Settings::default() };
         let queue = |bytes, items| figures::QueueStatus { bytes, items, ..figures::QueueStatus::default() };
-        let said = |bytes, items| queue_warning("db", &queue(bytes, items), &settings).unwrap_or_default();
+        let said = |bytes, items| queue_warning("db", &queue(bytes, items), (&settings, 0)).unwrap_or_default();
         assert!(
             said(60 << 20, 1).ends_with("'farshore set db queue.memory=128MiB' doubles it"),
             "{}",
@@ -580,6 +634,40 @@ mod tests {
         );
         assert!(said(1, 900).ends_with("'farshore set db queue.items=2000' doubles it"), "{}", said(1, 900));
         assert_eq!(said(1, 1), "");
+    }
+
+    #[test]
+    fn a_queue_with_room_on_disk_is_not_full() {
+        let settings = engine::Settings { queue_bytes: 64 << 20, ..engine::Settings::default() };
+        let bitmap = engine::Settings { when_full: WhenFull::Bitmap, ..settings };
+        let queue = |disk_bytes, disk_has_failed| figures::QueueStatus {
+            bytes: 64 << 20,
+            items: 1,
+            disk_bytes,
+            disk_has_failed,
+            ..figures::QueueStatus::default()
+        };
+        let said = |disk_bytes, disk_has_failed, settings| {
+            queue_warning("db", &queue(disk_bytes, disk_has_failed), (settings, 1 << 30)).unwrap_or_default()
+        };
+        assert_eq!(said(0, false, &settings), "");
+        let full = said(1000 << 20, false, &settings);
+        assert!(
+            full.ends_with("writers will soon wait; queue.disk = \"2GiB\" in the configuration doubles the disk queue"),
+            "{full}"
+        );
+        let full = said(1000 << 20, false, &bitmap);
+        assert!(full.contains("the group will soon go to logging"), "{full}");
+        let small = figures::QueueStatus { items: 250_000, ..queue(1 << 20, false) };
+        let small = queue_warning("db", &small, (&settings, 4 << 30)).unwrap_or_default();
+        assert!(small.contains("as 250000 small writes need their places in memory"), "{small}");
+        let failed = said(1 << 20, true, &settings);
+        assert!(failed.ends_with("'farshore set db queue.memory=128MiB' doubles it"), "{failed}");
+        assert_eq!(full_in(filled_of(&queue(0, false), &settings, 1 << 30), pace_of(1 << 30)), Some(1.0));
+    }
+
+    fn pace_of(entering: u64) -> QueuePace {
+        QueuePace { entering_bytes_per_s: entering as f64, leaving_bytes_per_s: 0.0 }
     }
 
     /// `mark list` said that the image was one of 1970.

@@ -194,6 +194,9 @@ fn half_findings(name: &str, group: &GroupView) -> Vec<(Health, String)> {
             findings.push((Health::Critical, text));
         }
     }
+    if group.queue.disk_failed {
+        findings.push((Health::Warning, format!("{name}: the disk queue cannot be written")));
+    }
     if let Some(percent) = history_percent(&group.marks).filter(|percent| *percent >= NEARLY_FULL_PERCENT) {
         let text = format!("{name}: the history has little room left, {percent:.0} % are used");
         findings.push((Health::Warning, text));
@@ -205,11 +208,9 @@ fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64 * 100.0)
 }
 
-/// The fuller of its two limits; `None` where there is no queue.
+/// The fullest of its limits; `None` where there is no queue.
 fn queue_percent(group: &GroupView) -> Option<f64> {
-    let queue = &group.queue;
-    let shares = [percent(queue.bytes, queue.limit_bytes), percent(queue.items, queue.limit_items)];
-    shares.into_iter().flatten().reduce(f64::max).filter(|_| group.role == Role::Primary)
+    group.queue.filled_share().map(|share| share * 100.0).filter(|_| group.role == Role::Primary)
 }
 
 fn history_percent(marks: &[MarkStatus]) -> Option<f64> {

@@ -110,8 +110,10 @@ fn space(group: &GroupView) -> String {
     let journal = group.journal.as_ref().filter(|_| group.role == Role::Secondary).map(|journal| {
         format!("journal {} of {} not yet applied", show_size(journal.bytes), show_size(journal.limit_bytes))
     });
-    let queue = (group.role != Role::Secondary)
-        .then(|| format!("queue {} of {}", show_size(group.queue.bytes), show_size(group.queue.limit_bytes)));
+    let queue = (group.role != Role::Secondary).then(|| {
+        let (bytes, limit_bytes) = group.queue.filled_of();
+        format!("queue {} of {}", show_size(bytes), show_size(limit_bytes))
+    });
     let marks = group.marks.iter().map(|mark| {
         let taken_bytes = mark.used_bytes.saturating_add(mark.reserved_bytes);
         format!("{} {} of {}", mark.name, show_size(taken_bytes), show_size(mark.limit_bytes))

@@ -27,7 +27,10 @@ pub fn page(group: &GroupQueue, paint: &Paint) -> String {
     }
     let queue = &group.queue;
     let mut line = |title: &str, content: &str| text += &titled(title, WIDTH, content);
-    line("Fill", &format!("{} {}", bar(share(queue)), fill(queue)));
+    line("Fill", &format!("{} {}", bar(queue.filled_share().unwrap_or_default().min(1.0)), fill(queue)));
+    if let Some(disk) = disk(queue) {
+        line("On disk", &disk);
+    }
     line("In", &format!("{}/s", show_size(queue.entering_bytes_per_s)));
     line("Out", &format!("{}/s", show_size(queue.leaving_bytes_per_s)));
     line("Full in", &queue.full_in_s.map_or("it does not fill".to_owned(), |left| show_seconds(left as f64)));
@@ -53,6 +56,22 @@ pub fn fill(queue: &QueueView) -> String {
     )
 }
 
+/// `1.2 GiB of 4 GiB (30 %); at most 2 GiB; 3.5 GiB written in all`; `None`: there is no disk queue.
+pub fn disk(queue: &QueueView) -> Option<String> {
+    let of = format!(
+        "{} of {} ({} %)",
+        show_size(queue.disk_bytes),
+        show_size(queue.disk_limit_bytes),
+        percent(queue.disk_bytes, queue.disk_limit_bytes)
+    );
+    let sums = match queue.spilled_bytes {
+        0 => "nothing was written there yet".to_owned(),
+        sum => format!("at most {}; {} written in all", show_size(queue.disk_bytes_hwm), show_size(sum)),
+    };
+    let failed = if queue.disk_failed { "; it has failed, and takes nothing before the next stream" } else { "" };
+    (queue.disk_limit_bytes > 0).then(|| format!("{of}; {sums}{failed}"))
+}
+
 /// `8.1 MiB/s in, 2.4 MiB/s out, full in 33 s`; `None`: nothing moves.
 pub fn pace(queue: &QueueView) -> Option<String> {
     let full = queue.full_in_s.map(|left| format!(", full in {}", show_seconds(left as f64))).unwrap_or_default();
@@ -76,12 +95,6 @@ pub fn waited(queue: &QueueView) -> String {
         0 => "no writer waited".to_owned(),
         ms => format!("writers waited {} in all", show_seconds(ms as f64 / 1000.0)),
     }
-}
-
-/// Of bytes or of writes, whichever is nearer to its limit.
-fn share(queue: &QueueView) -> f64 {
-    let of = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-    of(queue.bytes, queue.limit_bytes).max(of(queue.items, queue.limit_items)).min(1.0)
 }
 
 fn bar(share: f64) -> String {
@@ -120,6 +133,7 @@ mod tests {
                 blocked_ms: 0,
                 waiting_writers: 0,
                 held_up_ms: None,
+                ..QueueView::default()
             },
             lag_bytes: Some(16 << 20),
             lag_seconds: Some(4.9),
@@ -139,6 +153,33 @@ mod tests {
             \u{20}         20 MiB, 300 writes since the peaks were reset\n  \
             Writers   no writer waited; 0 wait now\n";
         assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn a_disk_queue_has_a_line_of_its_own_and_counts_in_the_bar() {
+        let on_disk = QueueView {
+            bytes: 64 << 20,
+            disk_bytes: 64 << 20,
+            disk_limit_bytes: 192 << 20,
+            disk_bytes_hwm: 96 << 20,
+            spilled_bytes: 2 << 30,
+            ..group().queue
+        };
+        let text = page(&GroupQueue { queue: on_disk.clone(), ..group() }, &Paint::plain());
+        assert!(text.contains("Fill      [###############...............] 64 MiB of 64 MiB (100 %)"), "{text}");
+        assert!(
+            text.contains("  On disk   64 MiB of 192 MiB (33 %); at most 96 MiB; 2 GiB written in all\n"),
+            "{text}"
+        );
+        let failed = QueueView { disk_failed: true, ..on_disk };
+        assert!(
+            disk(&failed).expect("there is one").ends_with("; it has failed, and takes nothing before the next stream")
+        );
+        assert_eq!(failed.filled_share(), Some(1.0), "there is no room left");
+        let small = QueueView { items: 98_304, limit_items: 4_194_304, disk_limit_bytes: 4 << 30, ..group().queue };
+        assert_eq!(small.filled_share(), Some(0.5), "of memory, for their places");
+        let unused = QueueView { disk_limit_bytes: 4 << 30, ..group().queue };
+        assert_eq!(disk(&unused).as_deref(), Some("0 B of 4 GiB (0 %); nothing was written there yet"));
     }
 
     #[test]

@@ -30,7 +30,7 @@ fn group_row(group: &GroupStats) -> [TableCell; 13] {
     let [reads, writes, read_bytes, write_bytes, read_time, write_time] = requests(&group.requests);
     let waits = match group.unapplied_bytes {
         Some(bytes) => format!("{} in the journal", show_size(bytes)),
-        None => format!("{}, {} writes", show_size(queue.bytes), queue.items),
+        None => format!("{}, {} writes", show_size(queue.filled_of().0), queue.items),
     };
     let peak = if is_primary { show_size(queue.reset_bytes_hwm) } else { "-".to_owned() };
     let net = if is_primary { rate(group.streamed_bytes_per_s + group.shipped_bytes_per_s) } else { "-".to_owned() };
@@ -106,6 +106,7 @@ mod tests {
             bitmap_bytes_per_s: 512.0,
             journal_bytes_per_s: 0.0,
             undo_bytes_per_s: 0.0,
+            queue_disk_bytes_per_s: 0.0,
             volumes: vec![VolumeStats { name: "data".to_owned(), requests, dirty_bytes: 8192 }],
         };
         let report = StatsReport {

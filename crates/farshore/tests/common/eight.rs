@@ -28,7 +28,7 @@ pub fn eight_groups(node: Side, more: impl FnOnce(&Pair) -> String) -> (Forgetfu
     let mut text = fs::read_to_string(pair.config()).expect("there");
     for (group, mode) in MODES {
         text += &format!("[groups.{group}]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"{mode}\"\n");
-        text += &format!("journal = \"16MiB\"\nwindow = \"4MiB\"\n[groups.{group}.volumes.data]\n");
+        text += &format!("journal = \"16MiB\"\nwindow = \"4MiB\"\nqueue.disk = 0\n[groups.{group}.volumes.data]\n");
         for here in Side::BOTH {
             let path = volume(&pair, here, group, node);
             fs::File::create(&path).and_then(|file| file.set_len(VOLUME_BYTES)).expect("a volume");

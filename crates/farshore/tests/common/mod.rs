@@ -204,6 +204,10 @@ impl Pair {
         }
         text += &format!("[groups.{GROUP}]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"{}\"\n", plan.mode);
         text += &format!("journal = \"16MiB\"\nwindow = \"4MiB\"\n{}\n", plan.group);
+        if !plan.group.contains("queue.disk") {
+            // Hundreds of pairs at once would reserve 4 GiB for each of their nodes.
+            text += "queue.disk = 0\n";
+        }
         for volume in plan.volumes {
             text += &format!("[groups.{GROUP}.volumes.{volume}]\n");
             for node in Side::BOTH {

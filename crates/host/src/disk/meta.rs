@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Read;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -138,13 +138,16 @@ pub fn make_own_directory(path: &Path) -> Result<(), String> {
 /// # Errors
 /// No space, no permission, a file of another size or locked by another program; a half-made file is removed.
 pub fn create_or_open_meta(path: &Path, size_bytes: u64) -> Result<MetaFile, OpenError> {
-    create_or_open(path, size_bytes, true)
+    create_or_open(path, size_bytes, fill_with_zeroes)
 }
 
-fn create_or_open(path: &Path, size_bytes: u64, filled: bool) -> Result<MetaFile, OpenError> {
+/// What makes a file of so many bytes at a path.
+type MakeFile = fn(&Path, u64) -> Result<(), Errno>;
+
+fn create_or_open(path: &Path, size_bytes: u64, make: MakeFile) -> Result<MetaFile, OpenError> {
     let created = !path.try_exists().map_err(|error| OpenError::at(path, "looking at it", errno_of(&error)))?;
     if created {
-        create_meta(path, size_bytes, filled)?;
+        create_meta(path, size_bytes, make)?;
     } else {
         // Whoever made it may have been killed before its name was durable.
         sync_directory(path.parent().unwrap_or(Path::new("/")))?;
@@ -166,7 +169,28 @@ fn create_or_open(path: &Path, size_bytes: u64, filled: bool) -> Result<MetaFile
 /// # Errors
 /// As [`create_or_open_meta`].
 pub fn create_or_open_sparse(path: &Path, size_bytes: u64) -> Result<MetaFile, OpenError> {
-    create_or_open(path, size_bytes, false)
+    create_or_open(path, size_bytes, make_sparse)
+}
+
+/// As [`create_or_open_meta`], but the file has its space reserved and nothing written: what it holds says nothing. One that is there gets what
+/// it lacks.
+///
+/// # Errors
+/// As [`create_or_open_meta`]; [`OpenError::CannotReserve`] on a file system that keeps no space for a file.
+pub fn create_or_open_reserved(path: &Path, size_bytes: u64) -> Result<MetaFile, OpenError> {
+    let opened = create_or_open(path, size_bytes, make_reserved).map_err(cannot_reserve)?;
+    if !opened.created {
+        let reserved = reserve(&opened.file, size_bytes);
+        reserved.map_err(|errno| cannot_reserve(OpenError::at(path, "reserving its space", errno)))?;
+    }
+    Ok(opened)
+}
+
+fn cannot_reserve(error: OpenError) -> OpenError {
+    match error {
+        OpenError::System { path, errno: Errno::OPNOTSUPP, .. } => OpenError::CannotReserve(path),
+        other => other,
+    }
 }
 
 /// Makes a state file longer. What is new reads as zero and has its space; a crash leaves the old length or the new one.
@@ -215,7 +239,7 @@ fn no_file(path: &Path, step: &'static str, errno: Errno) -> OpenError {
     OpenError::NoStateFile { path: path.into(), what }
 }
 
-fn create_meta(path: &Path, size_bytes: u64, filled: bool) -> Result<(), OpenError> {
+fn create_meta(path: &Path, size_bytes: u64, make: MakeFile) -> Result<(), OpenError> {
     assert!(
         size_bytes > 0 && size_bytes.is_multiple_of(u64::from(FILE_BLOCK_BYTES)),
         "a state file's size is a number of ours"
@@ -223,7 +247,6 @@ fn create_meta(path: &Path, size_bytes: u64, filled: bool) -> Result<(), OpenErr
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(UNFINISHED_SUFFIX);
     let unfinished = path.with_file_name(name);
-    let make = if filled { fill_with_zeroes } else { make_sparse };
     let made = make(&unfinished, size_bytes)
         .and_then(|()| rustix::fs::rename(&unfinished, path))
         .map_err(|errno| OpenError::at(path, "creating it", errno));
@@ -250,6 +273,18 @@ fn fill_with_zeroes(path: &Path, size_bytes: u64) -> Result<(), Errno> {
         at += bytes;
     }
     rustix::fs::fsync(&fd)
+}
+
+fn make_reserved(path: &Path, size_bytes: u64) -> Result<(), Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    reserve(&fd, size_bytes)?;
+    rustix::fs::fsync(&fd)
+}
+
+/// Space that is there already stays as it is.
+fn reserve(file: impl AsFd, size_bytes: u64) -> Result<(), Errno> {
+    rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, size_bytes)
 }
 
 fn make_sparse(path: &Path, size_bytes: u64) -> Result<(), Errno> {

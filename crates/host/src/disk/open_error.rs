@@ -38,6 +38,8 @@ pub enum OpenError {
     WrongSize { path: PathBuf, size_bytes: u64, expected_bytes: u64, advice: &'static str },
     #[error("there is no room for {}: {errno}; free space on its file system", .path.display())]
     NoSpace { path: PathBuf, errno: Errno },
+    #[error("the file system of {} cannot reserve space for a file; ext4 and xfs can", .0.display())]
+    CannotReserve(PathBuf),
     #[error("{} is open to others (mode {mode:04o}); run chmod {advice:04o} on it", .path.display())]
     OpenToOthers { path: PathBuf, mode: u32, advice: u32 },
     #[error("{} cannot be used: {step} failed: {errno}; see the kernel log", .path.display())]

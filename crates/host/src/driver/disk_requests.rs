@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use engine::{Buf, GroupId, IoDone, IoError, Output, Slice, Store, Token, WriteBytes};
+use engine::{Buf, GroupId, IoDone, IoError, Output, SpilledPart, Store, Token, WriteBytes};
 
 use super::groups::LocalGroups;
 use super::slab::Slab;
+use super::spill;
 use crate::buffers::{Buffer, Pool};
 use crate::disk::meta::BlockSalvage;
 use crate::disk::{
@@ -64,6 +65,10 @@ enum AfterDisk {
         crc: Option<u32>,
     },
     Summed,
+    /// What was written has these sums.
+    Spilled(Vec<u32>),
+    /// What was read has to have the sums of these parts.
+    Fetched(Vec<SpilledPart>),
     Meta {
         offset: u64,
         length: u32,
@@ -125,6 +130,17 @@ impl DiskRequests {
             }
             Output::ReadMeta { token, store, offset, length } => {
                 (token, store, self.read(offset, length), Inline::Allowed, AfterDisk::Meta { offset, length })
+            }
+            Output::Spill { token, store, offset, parts } => {
+                let (parts, sums) = spill::laid_out(parts);
+                groups.note_stored(store, parts.length() as u64);
+                let op = DiskOp::Write { offset, parts, dsync: false };
+                // No writer waits for it, so the data thread does not either.
+                (token, store, op, Inline::Forbidden, AfterDisk::Spilled(sums))
+            }
+            Output::Fetch { token, store, offset, parts } => {
+                let op = self.read(offset, spill::blocks_bytes(&parts));
+                (token, store, op, Inline::Forbidden, AfterDisk::Fetched(parts))
             }
             Output::Renew { token, store } => {
                 let Store::Delta(group) = store else { unreachable!("only a delta is made anew") };
@@ -227,6 +243,12 @@ impl DiskRequests {
                 let (zero, crc) = (is_zero(&buffer), crc32c::crc32c(&buffer));
                 Ok(IoDone::Summed { buf: Buf::new(Arc::new(buffer)), zero, crc })
             }
+            (AfterDisk::Spilled(sums), DiskAnswer::Done) => {
+                let Store::Queue(group) = store else { unreachable!("only a queue is spilled") };
+                groups.spilled(group);
+                Ok(IoDone::Sums(sums))
+            }
+            (AfterDisk::Fetched(parts), DiskAnswer::Data(buffer)) => spill::checked(buffer, &parts),
             (AfterDisk::Meta { .. }, DiskAnswer::Data(buffer)) => Ok(IoDone::Meta(buffer.to_vec())),
             (AfterDisk::Run, DiskAnswer::Runs(runs)) => {
                 let first = runs.first().copied().unwrap_or(AllocationRun { length: 0, hole: false });
@@ -294,12 +316,7 @@ fn parts_of(parts: Vec<WriteBytes>) -> Parts {
 fn part_of(bytes: WriteBytes) -> Part {
     match bytes {
         WriteBytes::Meta(bytes) => Part::Meta(bytes),
-        WriteBytes::Payload(Slice { buf, start, length }) => {
-            let buffer = buf.shared::<Buffer>().expect("payload is always one of this host's buffers");
-            let range = start as usize..start as usize + length as usize;
-            assert!(range.end <= buffer.len(), "a slice lies inside its buffer");
-            Part::Shared { buffer, range }
-        }
+        WriteBytes::Payload(slice) => spill::part_of(slice),
     }
 }
 

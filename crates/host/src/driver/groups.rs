@@ -10,6 +10,7 @@ use engine::status::GroupStatus;
 use engine::{Event, GroupConfig, GroupId, Mono, NodeConfig, NodeId, Request, Store, VolumeId};
 
 use super::clock::NodeClock;
+use super::disk_queue_health::DiskQueueHealth;
 use super::event_log::{self, LastDecision};
 use super::request_recorder::{RecordedRequests, RequestRecorder};
 use super::setup::{GroupSetup, LetGo, OpenedGroup, RefusedGroup, Stores, VolumeSetup};
@@ -38,6 +39,7 @@ struct LocalGroup {
     sync: Option<SyncMeter>,
     queue: QueueMeter,
     stored: Cell<StoredBytes>,
+    disk_queue: DiskQueueHealth,
     last_decision: LastDecision,
     recorder: RequestRecorder,
 }
@@ -94,6 +96,7 @@ impl LocalGroups {
             sync: None,
             queue: QueueMeter::default(),
             stored: Cell::default(),
+            disk_queue: DiskQueueHealth::default(),
             last_decision: LastDecision::default(),
             recorder: RequestRecorder::default(),
         });
@@ -171,6 +174,10 @@ impl LocalGroups {
             Store::Bitmap(group) => &stores(group).bitmap,
             Store::Activity(group) => &stores(group).activity,
             Store::Undo(group) => &stores(group).undo,
+            Store::Queue(group) => {
+                let queue = stores(group).queue.as_ref();
+                queue.expect("a group without a disk queue spills nothing")
+            }
             Store::Delta(group) => {
                 let delta = self.group(group).delta.as_ref();
                 delta.expect("a delta is made before anything is written to it")
@@ -199,6 +206,7 @@ impl LocalGroups {
         let OpenedGroup { volumes: devices, stores, config } = opened;
         let group = self.group_mut(id);
         group.stores = Some(stores);
+        group.disk_queue = DiskQueueHealth::default();
         let positions = group.volumes.clone();
         assert_eq!(positions.len(), devices.len(), "the group has the volumes that it had");
         self.volumes[positions].iter_mut().zip(devices).for_each(|(volume, device)| volume.reopened(device));
@@ -228,8 +236,17 @@ impl LocalGroups {
                 let at = self.volume_position(group, volume);
                 self.volumes[at].failed(error);
             }
+            Store::Queue(group) => {
+                let group = self.group_mut(group);
+                group.disk_queue.failed(&group.name, error);
+            }
             _ => tracing::error!("{error}"),
         }
+    }
+
+    /// The disk queue took what it was given: the next failure is news again.
+    pub fn spilled(&mut self, id: GroupId) {
+        self.group_mut(id).disk_queue.written();
     }
 
     // --- Exports ---
@@ -308,6 +325,7 @@ impl LocalGroups {
             Store::Bitmap(group) | Store::Activity(group) => (group, |stored| &mut stored.bitmap),
             Store::Journal(group) => (group, |stored| &mut stored.journal),
             Store::Undo(group) => (group, |stored| &mut stored.undo),
+            Store::Queue(group) => (group, |stored| &mut stored.queue),
             Store::Volume(..) | Store::Superblock(_) | Store::Delta(_) => return,
         };
         let cell = &self.group(group).stored;
@@ -341,7 +359,9 @@ impl LocalGroups {
         let stores = group.stores.as_ref();
         let volumes = self.volumes[group.volumes.clone()].iter().map(|volume| volume.snapshot(disks, stores)).collect();
         let queue = group.queue.pace(&status.queue, now);
-        GroupFigures { volumes, sync, queue, stored: group.stored.get() }
+        let disk_queue = stores.and_then(|stores| stores.queue.as_ref());
+        let disk_queue_bytes = disk_queue.map_or(0, |file| file.size_bytes());
+        GroupFigures { volumes, sync, queue, disk_queue_bytes, stored: group.stored.get() }
     }
 
     /// Records a request if somebody records this group.

@@ -79,6 +79,8 @@ pub struct Stores {
     pub bitmap: Arc<File>,
     pub activity: Arc<File>,
     pub undo: Arc<File>,
+    /// The disk queue; `None`: there is none.
+    pub queue: Option<Arc<File>>,
     /// Where a delta is made when there is to be one.
     pub delta: Arc<Path>,
 }
@@ -87,7 +89,8 @@ impl Stores {
     /// To be called for these and the volumes where a run did not end well: what the page cache holds of files whose writes or flushes
     /// failed may never have reached the disk, and reads as if it had. What is read from here on comes from the disk.
     pub fn forget_caches(&self) {
-        let Stores { superblock, journal, bitmap, activity, undo, delta: _ } = self;
+        // Nothing is read of a disk queue that this run has not written.
+        let Stores { superblock, journal, bitmap, activity, undo, queue: _, delta: _ } = self;
         [superblock, journal, bitmap, activity, undo].into_iter().for_each(|file| file.forget_cache());
     }
 }

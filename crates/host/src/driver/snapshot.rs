@@ -61,6 +61,8 @@ pub struct GroupFigures {
     pub volumes: Vec<VolumeSnapshot>,
     pub sync: Option<SyncPace>,
     pub queue: QueuePace,
+    /// Size of the disk queue; 0: there is none.
+    pub disk_queue_bytes: u64,
     pub stored: StoredBytes,
 }
 
@@ -71,6 +73,8 @@ pub struct StoredBytes {
     pub bitmap: u64,
     pub journal: u64,
     pub undo: u64,
+    /// The disk queue, in whole blocks.
+    pub queue: u64,
 }
 
 #[derive(Clone, Debug)]

@@ -198,23 +198,18 @@ fn read_group<'t>(
     name: GroupName,
     around: Around<'_>,
 ) -> ConfiguredGroup {
-    let beside = [
-        vec!["volumes"],
-        keys::known::<LiveSettings>(),
-        keys::known::<Layout>(),
-        keys::known::<RpoThresholds>(),
-        keys::known::<ScrubSettings>(),
-        keys::known::<RoleHooks>(),
-    ]
-    .concat();
+    let names = keys::names::<LiveSettings>().chain(keys::names::<Layout>()).chain(keys::names::<RpoThresholds>());
+    let names = names.chain(keys::names::<ScrubSettings>()).chain(keys::names::<RoleHooks>());
+    let beside = [vec!["volumes"], keys::known_of(names.clone())].concat();
     let GroupMembers { primary, secondary } = read_table(sheet, section, GroupMembers::default(), &beside, around);
     let (mut settings, mut layout, mut rpo) = (LiveSettings::default(), Layout::default(), RpoThresholds::default());
     let (mut scrub, mut hooks) = (ScrubSettings::default(), RoleHooks::default());
-    keys::read(sheet, section, &mut settings, around);
-    keys::read(sheet, section, &mut layout, around);
-    keys::read(sheet, section, &mut rpo, around);
-    keys::read(sheet, section, &mut scrub, around);
-    keys::read(sheet, section, &mut hooks, around);
+    let tables = &keys::tables(sheet, section, names);
+    keys::read_beside(sheet, (section, tables), &mut settings, around);
+    keys::read_beside(sheet, (section, tables), &mut layout, around);
+    keys::read_beside(sheet, (section, tables), &mut rpo, around);
+    keys::read_beside(sheet, (section, tables), &mut scrub, around);
+    keys::read_beside(sheet, (section, tables), &mut hooks, around);
     let known: Vec<&NodeName> = [&primary, &secondary].into_iter().filter(|member| !member.is_missing()).collect();
     let volumes = read_volumes(sheet, section, Around { members: &known, ..around });
     ConfiguredGroup { name, primary, secondary, settings, layout, rpo, scrub, hooks, volumes }

@@ -417,9 +417,9 @@ fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
         }
         10 => {
             // What waits may be more than the new one: what a node may hold goes by the largest there was.
-            let bytes = *world.rng.pick(&[4, 2, 1]);
-            let most = world.cluster.options.queue_bytes;
-            world.set(group, |settings| settings.queue_bytes = most / bytes);
+            let bytes = world.cluster.options.queue_bytes / *world.rng.pick(&[4, 2, 1]);
+            let when_full = SimOptions::when_full(&mut world.rng);
+            world.set(group, |settings| (settings.queue_bytes, settings.when_full) = (bytes, when_full));
             return true;
         }
         11 => {

@@ -1,6 +1,6 @@
 //! How much a node holds in memory, and for how long a client waits (P8).
 
-use engine::limits::{KIB, PART_BYTES_MAX, SAVE_HELD_BYTES_MAX};
+use engine::limits::{DISK_QUEUE_BATCH_BYTES, KIB, PART_BYTES_MAX, SAVE_HELD_BYTES_MAX};
 
 use super::writes::WriteOracle;
 use crate::nodes::SimCluster;
@@ -65,7 +65,9 @@ pub fn check_payload(cluster: &SimCluster, writes: &WriteOracle, node: usize) ->
     let (mut most, mut sum) = (o.memory_bytes, 0);
     for (group, meters) in sim.storage.payload() {
         let (held, aside) = (meters.queued.bytes(), meters.aside.bytes());
-        let limit = if sim.serves(*group) { o.queue_bytes } else { o.queue_bytes.max(o.window_bytes) };
+        // What one read brought back from the disk queue is let go of as a whole.
+        let batch = if o.queue_disk_bytes > 0 { (o.queue_bytes / 8).min(DISK_QUEUE_BATCH_BYTES) } else { 0 };
+        let limit = batch + if sim.serves(*group) { o.queue_bytes } else { o.queue_bytes.max(o.window_bytes) };
         (most, sum) = (most + PAYLOAD_SLACK_BYTES, sum + held);
         // What clients asked for is counted only where it decides: this runs after every event.
         let own = || PAYLOAD_SLACK_BYTES + writes.asked_bytes(node, *group);

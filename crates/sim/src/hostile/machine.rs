@@ -88,6 +88,7 @@ fn config(id: usize, starts_as: Role, shape: &MachineShape) -> NodeConfig {
         window_bytes: limits::WINDOW_BYTES_MIN,
         activity: ActivityConfig { extent_bytes: 128 << 10, extents: limits::EXTENTS_MIN },
         history_bytes: limits::HISTORY_BYTES_MIN,
+        queue_disk_bytes: 0,
     };
     NodeConfig {
         node: NodeId(id as u16),
@@ -239,6 +240,7 @@ impl BareMachine {
             Output::ReadHash { token, store, offset, length } => {
                 (token, MachineJob::Read { store, offset, length: length.into(), how: ReadForm::Hash })
             }
+            Output::Spill { .. } | Output::Fetch { .. } => unreachable!("there is no disk queue here"),
             Output::FindHole { token, length, .. } => (token, MachineJob::FindHole { length }),
             Output::Send { link, header, payload } => return self.send(link, header, payload),
             Output::Reply { id, .. } => return self.answered(id),

@@ -47,6 +47,7 @@ impl CommandLedger {
             autosync: true,
             queue_bytes: options.queue_bytes,
             queue_items: options.queue_items,
+            when_full: options.when_full,
             start_alone: StartAlone::Wait(Duration::from_millis(options.start_alone_ms)),
             after_forced_failover: options.after_forced_failover,
         };

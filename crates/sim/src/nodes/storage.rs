@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use engine::limits::META_BLOCK_BYTES;
 use engine::superblock::{self, Superblock};
-use engine::{GroupId, IoDone, IoError, Output, Store, Token, VolumeId};
+use engine::{GroupId, IoDone, IoError, Output, SpilledPart, Store, Token, VolumeId};
 
 use super::disk::{SimDisk, WrittenBytes, joined};
 use super::rot::VolumeRot;
 use super::volumes::DeviceId;
 use crate::options::SimOptions;
 use crate::options::spread::WriteSpread;
-use crate::payload::{Meters, Payload, PayloadMeter, SharedBytes, bytes_of, crc32c, hash, is_zero};
+use crate::payload::{Meters, Payload, PayloadMeter, SharedBytes, bytes_of, crc32c, hash, is_zero, slice_of};
 use crate::rng::Rng;
 
 /// Until then a trouble strikes each time, and not by chance.
@@ -38,6 +39,8 @@ enum JobKind {
         offset: u64,
         length: u64,
         durable: bool,
+        /// Of what is spilled, of each part.
+        sums: Vec<u32>,
     },
     /// What was complete when it began.
     Flush {
@@ -71,6 +74,8 @@ enum ReadKind {
         crc: Option<u32>,
     },
     Summed,
+    /// The content, if each part has its sum.
+    Parts(Vec<SpilledPart>),
     Hash,
 }
 
@@ -188,7 +193,8 @@ fn group_of(store: Store) -> GroupId {
     | Store::Bitmap(group)
     | Store::Activity(group)
     | Store::Undo(group)
-    | Store::Delta(group)) = store;
+    | Store::Delta(group)
+    | Store::Queue(group)) = store;
     group
 }
 
@@ -221,6 +227,7 @@ impl NodeStorage {
                 (Store::Superblock(group), superblock::FILE_BYTES),
                 (Store::Activity(group), activity),
                 (Store::Undo(group), options.history_bytes),
+                (Store::Queue(group), options.queue_disk_bytes),
                 (Store::Bitmap(group), bitmap),
             ] {
                 disks.insert(store, SimDisk::blank(bytes as usize));
@@ -492,6 +499,18 @@ impl NodeStorage {
             Output::ReadHash { token, store, offset, length } => {
                 (token, store, self.begin_read(store, offset, length, ReadKind::Hash))
             }
+            Output::Spill { token, store, offset, parts } => {
+                let parts: Vec<SharedBytes> = parts.iter().map(slice_of).collect();
+                let mut job = self.begin_write(store, offset, WrittenBytes::new(in_blocks(&parts)), false);
+                if let JobKind::Write { sums, .. } = &mut job.kind {
+                    *sums = parts.iter().map(|part| crc32c(part)).collect();
+                }
+                return BegunOutput::Job(token, job);
+            }
+            Output::Fetch { token, store, offset, parts } => {
+                let length = parts.iter().map(|part| part.length.next_multiple_of(META_BLOCK_BYTES as u32)).sum();
+                (token, store, self.begin_read(store, offset, length, ReadKind::Parts(parts)))
+            }
             Output::Renew { token, store, .. } => (token, store, JobKind::Renew),
             Output::ReadMeta { token, store, offset, length } => (token, store, JobKind::ReadMeta { offset, length }),
             Output::FindHole { token, store, offset, length } => (token, store, JobKind::FindHole { offset, length }),
@@ -504,7 +523,7 @@ impl NodeStorage {
     fn begin_write(&mut self, store: Store, offset: u64, data: WrittenBytes, durable: bool) -> DiskJob {
         let length = data.bytes();
         let write = self.disk_mut(store).begin_write(offset, data);
-        DiskJob { store, kind: JobKind::Write { write, offset, length, durable } }
+        DiskJob { store, kind: JobKind::Write { write, offset, length, durable, sums: Vec::new() } }
     }
 
     /// A write that ends while the read is under way may be in what it returns, or not.
@@ -563,11 +582,11 @@ impl NodeStorage {
         let store = job.store;
         *self.under_way.entry(group_of(store)).or_insert(1) -= 1;
         match job.kind {
-            JobKind::Write { write, offset, length, durable } => {
+            JobKind::Write { write, offset, length, durable, sums } => {
                 self.rot.mend(store, offset..offset + length, now);
                 let Some(error) = self.write_error(store, now, serves, rng) else {
                     self.disk_mut(store).end_write(now, write, offset, length, durable);
-                    return Ok(IoDone::Done);
+                    return Ok(if sums.is_empty() { IoDone::Done } else { IoDone::Sums(sums) });
                 };
                 // Where a scenario has it last, nothing of a record lands.
                 let never = !matches!(store, Store::Volume(..)) && self.trouble.state_full_until == ALWAYS;
@@ -592,7 +611,8 @@ impl NodeStorage {
                     self.volume_read_bytes += u64::from(length);
                 }
                 let unreadable = self.trouble.unreadable_until > now;
-                if is_volume && (unreadable || strikes(self.trouble.read_errors_until, now, 10, rng)) {
+                let may_fail = is_volume || matches!(store, Store::Queue(_));
+                if is_volume && unreadable || may_fail && strikes(self.trouble.read_errors_until, now, 10, rng) {
                     return Err(IoError::Io);
                 }
                 let bytes = image as usize..image as usize + before.len();
@@ -662,6 +682,11 @@ impl NodeStorage {
     /// Whether a write fails now, and how.
     fn write_error(&mut self, store: Store, now: u64, serves: bool, rng: &mut Rng) -> Option<IoError> {
         let trouble = &mut self.trouble;
+        if matches!(store, Store::Queue(_)) {
+            let is_full = trouble.state_full_until > now;
+            let fails = is_full || strikes(trouble.write_errors_until, now, 20, rng);
+            return fails.then_some(if is_full { IoError::NoSpace } else { IoError::Io });
+        }
         if !matches!(store, Store::Volume(..)) {
             let delta_full = matches!(store, Store::Delta(_)) && trouble.delta_full_until > now;
             if trouble.state_full_until > now || delta_full {
@@ -690,11 +715,30 @@ fn strikes(until: u64, now: u64, percent: u64, rng: &mut Rng) -> bool {
     until > now && (until == ALWAYS || rng.percent(percent))
 }
 
+/// Each part in whole blocks.
+fn in_blocks(parts: &[SharedBytes]) -> Vec<SharedBytes> {
+    let padding =
+        |part: &SharedBytes| SharedBytes::zeroes(part.len().next_multiple_of(META_BLOCK_BYTES as usize) - part.len());
+    parts.iter().flat_map(|part| [part.clone(), padding(part)]).filter(|part| !part.is_empty()).collect()
+}
+
+fn have_sums(data: &[u8], parts: &[SpilledPart]) -> bool {
+    let mut at = 0;
+    parts.iter().all(|part| {
+        let begins = at;
+        at += part.length.next_multiple_of(META_BLOCK_BYTES as u32) as usize;
+        crc32c(&data[begins..begins + part.length as usize]) == part.crc
+    })
+}
+
 impl ReadKind {
     fn answer(self, data: SharedBytes, zero: bool, meter: &PayloadMeter) -> Result<IoDone, IoError> {
         match self {
             ReadKind::Plain { crc: Some(crc) } if crc != crc32c(&data) => Err(IoError::Damaged),
-            ReadKind::Plain { .. } => Ok(IoDone::Payload { buf: Payload::handed_over(data, meter), zero }),
+            ReadKind::Parts(parts) if !have_sums(&data, &parts) => Err(IoError::Damaged),
+            ReadKind::Plain { .. } | ReadKind::Parts(_) => {
+                Ok(IoDone::Payload { buf: Payload::handed_over(data, meter), zero })
+            }
             ReadKind::Summed => {
                 let crc = crc32c(&data);
                 Ok(IoDone::Summed { buf: Payload::handed_over(data, meter), zero, crc })

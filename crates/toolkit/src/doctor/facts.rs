@@ -46,7 +46,7 @@ pub struct EndFacts {
     pub disk: Option<DiskFacts>,
     /// why io_uring cannot be used; `null`: it works
     pub io_uring_refused: Option<String>,
-    /// where journals and undo stores lie; `null`: unknown
+    /// where journals, undo stores and disk queues lie; `null`: unknown
     pub space: Option<Space>,
     /// what groups may hold in memory, beside what there is; `null`: unknown
     pub memory: Option<MemoryFacts>,
@@ -248,7 +248,7 @@ pub struct DiskFacts {
     pub failed: Option<String>,
 }
 
-/// Where journals and undo stores lie.
+/// Where journals, undo stores and disk queues lie.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]

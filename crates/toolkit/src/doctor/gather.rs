@@ -350,7 +350,9 @@ fn space(state: &Path, config: Option<&(Config, NodeName)>) -> Option<Space> {
         groups
             .map(|group| {
                 let name = group.name.as_str();
-                left(name, "journal", group.layout.journal_bytes) + left(name, "undo", group.layout.history_bytes)
+                left(name, "journal", group.layout.journal_bytes)
+                    + left(name, "undo", group.layout.history_bytes)
+                    + left(name, "queue", group.layout.queue_disk_bytes)
             })
             .sum()
     };

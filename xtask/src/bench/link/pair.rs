@@ -393,7 +393,7 @@ fn config_text(home: &Path, link: &str, stage: &LinkStage, groups: &[(&str, &str
         let patience = if lines.contains("wait_limit") { "" } else { "wait_limit = \"1h\"" };
         let [near_file, far_file] = ["near", "far"].map(|node| path(&format!("{node}.{name}.img")));
         text += &format!(
-            "\n[groups.{name}]\nprimary = \"near\"\nsecondary = \"far\"\n{lines}\n{patience}\n\n\
+            "\n[groups.{name}]\nprimary = \"near\"\nsecondary = \"far\"\n{lines}\nqueue.disk = 0\n{patience}\n\n\
              [groups.{name}.volumes.v1]\nnear = {near_file:?}\nfar = {far_file:?}\n",
         );
     }

@@ -214,7 +214,7 @@ fn config_text(home: &Path, shape: GroupShape) -> Result<String> {
         let state = home.join(format!("{node}.state"));
         text += &format!("[nodes.{node}]\naddress = \"{address}\"\nstate = {state:?}\n\n");
     }
-    text += &format!("[groups.{GROUP}]\nprimary = \"near\"\nsecondary = \"far\"\n\n");
+    text += &format!("[groups.{GROUP}]\nprimary = \"near\"\nsecondary = \"far\"\nqueue.disk = 0\n\n");
     for number in 1..=shape.volumes {
         let [near, far] = ["near", "far"].map(|node| home.join(format!("{node}.{VOLUME}{number}")));
         text += &format!("[groups.{GROUP}.volumes.{VOLUME}{number}]\nnear = {near:?}\nfar = {far:?}\n");

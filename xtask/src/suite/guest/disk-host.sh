@@ -20,6 +20,7 @@ primary = "near"
 secondary = "far"
 mode = "async"
 journal = "128MiB"
+queue.disk = 0
 history = "512MiB"
 [groups.g.volumes.data]
 near = "$work/near.img"

@@ -25,6 +25,7 @@ primary = "near"
 secondary = "far"
 mode = "async"
 journal = "128MiB"
+queue.disk = 0
 history = "320MiB"
 [groups.g.volumes.data]
 near = "/trial/near.img"

@@ -19,10 +19,10 @@ impl Outbox {
             return true;
         }
         let (bytes, items) = common.slots.write(slot).cost_bytes(cx.peer.part_bytes);
-        let memory = self.outgoing_bytes() + bytes <= cx.allowance;
+        let memory = self.outgoing_bytes() + bytes <= self.for_writers(cx.allowance);
         common.memory.note(!memory);
         memory
-            && stream.held_bytes() + self.reserved.bytes() + bytes <= common.settings.queue_bytes
+            && stream.held_bytes() + self.reserved.bytes() + bytes <= self.for_writers(common.settings.queue_bytes)
             && stream.queue().len() + self.reserved.items() + items <= common.settings.queue_items
     }
 

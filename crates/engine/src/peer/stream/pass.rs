@@ -377,7 +377,7 @@ impl PeerStream {
                 common.counters.compared_bytes += range.length;
                 ItemBody::Probe(hash)
             }
-            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. } | IoDone::Run { .. }) => {
+            Ok(IoDone::Done | IoDone::Meta(_) | IoDone::Summed { .. } | IoDone::Sums(_) | IoDone::Run { .. }) => {
                 unreachable!("a read answers with what was read")
             }
             Err(_) => {

@@ -23,6 +23,8 @@ use crate::api::refusals::DeskRefusal;
 use crate::api::{CONFIG_PLAN_SCHEMA, ConfigAction, ConfigPlan, ConfigStep, ErrorCode, Reply};
 use crate::daemon::attached;
 use crate::daemon::configuration::{self, ConfigChange, RunningGroups};
+use crate::daemon::disk_queue;
+use crate::daemon::group_directory::GROUPS;
 use crate::daemon::other_volumes::{OtherVolumes, Prepared};
 use crate::daemon::reconnect::{HeldWriters, ReconnectReason, reconnect};
 use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
@@ -254,6 +256,7 @@ impl ConfigDesk<'_> {
             }
         };
         self.0.config.replace(wanted);
+        self.give_back_space(&before, plan).await;
         let config = self.0.config();
         let coming: Vec<_> = plan.steps.iter().filter(|step| comes(step)).collect();
         if cuts_links(&before, &config, plan) {
@@ -342,6 +345,15 @@ impl ConfigDesk<'_> {
         let step = move || prepared.into_iter().try_for_each(Prepared::take);
         beside(step).await.unwrap_or_else(|why| tracing::error!("{why:#}"));
         Ok(wanted)
+    }
+
+    /// Of groups that are gone for good: what is kept of them does not count their disk queue.
+    async fn give_back_space(&self, before: &Config, plan: &ConfigPlan) {
+        let Some(here) = before.node(&self.0.node) else { return };
+        let gone = plan.steps.iter().filter(|step| step.action == ConfigAction::Remove);
+        let gone = gone.filter_map(|step| Some(here.state.join(GROUPS).join(step.group.as_deref()?)));
+        let gone: Vec<_> = gone.collect();
+        beside(move || gone.iter().for_each(|directory| disk_queue::remove(directory))).await;
     }
 
     /// It is told to leave. The answer, if it stays.

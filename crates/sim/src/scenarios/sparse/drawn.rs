@@ -97,6 +97,7 @@ fn draw_options(number: u64, rng: &mut Rng) -> SimOptions {
         disk_ns: *rng.pick(&[(20_000, 200_000), (20_000, 200_000), (1_000_000, 10_000_000)]),
         turn_ns: SimOptions::draw_turn(number),
         queue_bytes: *rng.pick(&[64 * KIB, 256 * KIB]),
+        queue_disk_bytes: SimOptions::queue_disk_bytes(number),
         journal_bytes: *rng.pick(&[2 * window_bytes, 2 * window_bytes, 512 * KIB]),
         window_bytes,
         activity: engine::ActivityConfig { extent_bytes: 32 * KIB, extents: rng.between(1, 4) as u32 },

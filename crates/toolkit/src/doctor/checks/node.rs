@@ -91,13 +91,13 @@ fn space(facts: &EndFacts) -> Check {
     };
     let promised = match promised_bytes {
         0 => String::new(),
-        bytes => format!("; journals and undo stores may still take {}", size(*bytes)),
+        bytes => format!("; journals, undo stores and disk queues may still take {}", size(*bytes)),
     };
     let have = format!("{} free of {} in {path}{promised}", size(*free_bytes), size(*total_bytes));
     if free_bytes < promised_bytes {
         return Check::new(ID, CheckVerdict::Problem, have)
             .want(size(*promised_bytes))
-            .why("a journal that cannot be made keeps its group from starting; an undo store that cannot grow ends a sync")
+            .why("a journal that cannot be made keeps its group from starting; an undo store that cannot grow ends a sync; a disk queue that cannot be made is done without")
             .run(format!("df -h {path}"));
     }
     if (*free_bytes as f64) < *total_bytes as f64 * FREE_SHARE_MIN {

@@ -1,0 +1,123 @@
+//! The queue between memory and disk: what goes to the disk queue, and what comes back.
+//!
+//! Writes go to disk once memory is half full, and behind others that do. While the disk queue is in use a quarter of memory is for what
+//! comes back from it: so a ring that is full drains at the link's rate too.
+
+use crate::common::GroupCommon;
+use crate::context::Cx;
+use crate::ids::Seq;
+use crate::limits::{DISK_QUEUE_BATCH_BYTES, META_BLOCK_BYTES};
+use crate::peer::disk_queue::{DiskQueue, FetchFailed};
+use crate::peer::outbox::Outbox;
+use crate::peer::stream::{PeerStream, queue_of};
+use crate::shared::coverage::CoveragePoint;
+use crate::shared::operation_slots::SlotOperation;
+use crate::{IoError, IoResult, Output, Store};
+use core::time::Duration;
+
+impl Outbox {
+    /// Writes from this number on are queued.
+    pub(super) fn spill_from(&mut self, common: &mut GroupCommon, cx: &mut Cx, first: Seq) {
+        if common.config.queue_disk_bytes == 0 {
+            return;
+        }
+        let is_short = self.is_short_of_memory(common, cx);
+        let Some(stream) = self.sending.stream_mut() else { return };
+        if !is_short && !self.disk.is_in_use() {
+            return;
+        }
+        let queue = queue_of(stream);
+        let parts = (first.0..=queue.last().0).map(Seq).map_while(|seq| Some((seq, queue.content(seq)?.length)));
+        self.disk.take(parts.collect());
+        self.pump_spill(common, cx);
+    }
+
+    fn is_short_of_memory(&self, common: &GroupCommon, cx: &Cx) -> bool {
+        let held = self.stream().map_or(0, PeerStream::held_bytes) + self.reserved.bytes();
+        let is_short = |held: u64, limit: u64| held > limit / 2;
+        is_short(held, common.settings.queue_bytes) || is_short(self.outgoing_bytes(), cx.allowance)
+    }
+
+    /// Of this limit, what writers may fill.
+    pub(super) fn for_writers(&self, limit: u64) -> u64 {
+        if self.disk.is_in_use() { limit - limit / 4 } else { limit }
+    }
+
+    /// Writes the next batch, if none is being written.
+    fn pump_spill(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let Some(stream) = self.sending.stream_mut() else { return };
+        if stream.held_bytes() < common.settings.queue_bytes / 4 {
+            self.disk.is_not_needed();
+        }
+        let Some((offset, parts)) = self.disk.begin_spill(queue_of(stream), cx.now.mono) else { return };
+        cx.coverage.hit(CoveragePoint::QueueSpilled);
+        let token = common.slots.start(SlotOperation::QueueSpill);
+        cx.out.push_back(Output::Spill { token, store: Store::Queue(common.id()), offset, parts });
+    }
+
+    /// A batch stands on disk, or could not be written: memory goes on alone then.
+    pub fn queue_spilled(&mut self, common: &mut GroupCommon, cx: &mut Cx, result: IoResult) -> Result<(), IoError> {
+        let done = self.disk.spilled(self.sending.stream_mut().map(queue_of), result);
+        self.pump_spill(common, cx);
+        done
+    }
+
+    /// Reads ahead what is to be sent soon.
+    pub fn fetch_ahead(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        if !self.disk.is_in_use() {
+            return;
+        }
+        let room = self.room_for_fetch(common, cx);
+        let Some(stream) = self.sending.stream_mut().filter(|stream| stream.is_open()) else { return };
+        let Some((offset, parts)) = self.disk.begin_fetch(queue_of(stream), room) else { return };
+        cx.coverage.hit(CoveragePoint::QueueFetched);
+        let token = common.slots.start(SlotOperation::QueueFetch);
+        cx.out.push_back(Output::Fetch { token, store: Store::Queue(common.id()), offset, parts });
+    }
+
+    /// An eighth of the queue's memory, as far as it is free.
+    fn room_for_fetch(&self, common: &GroupCommon, cx: &Cx) -> u64 {
+        let held = self.stream().map_or(0, PeerStream::held_bytes) + self.reserved.bytes();
+        let limit = common.settings.queue_bytes;
+        let free = limit.saturating_sub(held).min(cx.allowance.saturating_sub(self.outgoing_bytes()));
+        free.min((limit / 8).max(META_BLOCK_BYTES)).min(DISK_QUEUE_BATCH_BYTES)
+    }
+
+    /// What was read back is in memory again, or is lost.
+    pub fn queue_fetched(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        result: IoResult,
+    ) -> Result<(), FetchFailed> {
+        let done = self.disk.fetched(self.sending.stream_mut().map(queue_of), result);
+        self.pump_spill(common, cx);
+        done
+    }
+
+    /// The peer has more of the queue: its places are free.
+    pub(in crate::peer) fn free_disk_queue(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let Some(stream) = self.stream().filter(|_| self.disk.is_in_use()) else { return };
+        self.disk.confirm(stream.queue().kept_after());
+        self.pump_spill(common, cx);
+    }
+
+    /// The queue goes on where the peer stands.
+    pub fn rewind_disk_queue(&mut self) {
+        self.disk.rewind();
+    }
+
+    pub fn disk_has_failed(&self) -> bool {
+        self.disk.has_failed()
+    }
+
+    /// Whoever waits for room waits for this node's disk alone, and not long.
+    pub fn disk_makes_room(&self, cx: &Cx, limit: Duration) -> bool {
+        self.disk.makes_room(cx.now.mono, limit)
+    }
+
+    /// Before anything is queued.
+    pub fn has_disk_queue(&mut self, size_bytes: u64) {
+        self.disk = DiskQueue::new(size_bytes);
+    }
+}

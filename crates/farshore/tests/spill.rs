@@ -1,0 +1,194 @@
+//! A queue that has no room in memory goes to disk, in order, and comes back; and what becomes of it when that cannot be.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use serde_json::Value;
+
+use crate::common::{GROUP, Pair, PairPlan, Side, expect};
+
+const VOLUMES: &[&str] = &["data"];
+const MIB: u64 = 1 << 20;
+/// Twenty times what memory has room for.
+const ON_DISK: &str = "queue.memory = \"1MiB\"\nqueue.disk = \"64MiB\"\n";
+
+const PLAN: PairPlan = PairPlan {
+    volumes: VOLUMES,
+    volume_bytes: 32 << 20,
+    group: ON_DISK,
+    head: "[link]\ntimeout = \"1s\"",
+    ..PairPlan::DEFAULT
+};
+
+/// A pair in step over a line that can be cut.
+fn over_a_relay(group: &str) -> Pair {
+    let mut pair = Pair::new(&PairPlan { group, ..PLAN });
+    pair.lay_relay();
+    pair.first_sync();
+    pair.wait_for_rest(Side::Near);
+    pair
+}
+
+/// The line is cut, and the primary knows.
+fn cut(pair: &Pair) {
+    pair.relay().cut();
+    pair.wait_for(Side::Near, "queuing");
+}
+
+/// So many MiB in writes of 64 KiB with values of their own. Each place is written twice, so that the order shows.
+fn write(pair: &Pair, mib: u64) {
+    let command = |number: u64| {
+        let (value, place) = (1 + number % 251, number / 2);
+        format!("write -P {value} {}k 64k", place * 64)
+    };
+    let commands: Vec<String> = (0..mib * 16).map(command).collect();
+    pair.qemu_io(Side::Near, "data", &commands.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+fn queue(pair: &Pair) -> Value {
+    pair.status(Side::Near)["queue"].clone()
+}
+
+/// The line is there again: all is sent, and both nodes hold the same.
+fn heals(mut pair: Pair) {
+    pair.relay().restore();
+    pair.wait_for(Side::Near, "replicating");
+    pair.wait_for_rest(Side::Near);
+    assert_eq!(queue(&pair)["disk_bytes"], 0, "{}", pair.log(Side::Near));
+    pair.stop_both();
+    pair.assert_equal(VOLUMES);
+}
+
+fn resynced(pair: &Pair) -> u64 {
+    pair.counter(Side::Near, "group.g.resynced_bytes")
+}
+
+// proves: P2, P5
+#[test]
+fn what_has_no_room_in_memory_waits_on_disk_and_is_sent_in_order() {
+    let pair = over_a_relay(ON_DISK);
+    let before = resynced(&pair);
+    cut(&pair);
+    write(&pair, 20);
+    let status = pair.status(Side::Near);
+    assert_eq!((&status["state"], &status["protection"]), (&"queuing".into(), &"queued".into()), "{status}");
+    let queue = &status["queue"];
+    let bytes = |key: &str| queue[key].as_u64().unwrap_or_else(|| panic!("{key}: {queue}"));
+    assert!(bytes("disk_bytes") > 16 * MIB && bytes("bytes") <= MIB, "{queue}");
+    assert!(bytes("disk_bytes_hwm") >= bytes("disk_bytes") && bytes("spilled_bytes") >= bytes("disk_bytes"), "{queue}");
+    assert_eq!((bytes("disk_limit_bytes"), &queue["disk_failed"]), (64 * MIB, &false.into()));
+    for words in [&["queue", GROUP][..], &["status", GROUP]] {
+        let page = pair.done(Side::Near, words);
+        assert!(page.contains("On disk") && page.contains("of 64 MiB"), "{page}");
+    }
+    assert!(pair.counter(Side::Near, "group.g.queue_disk_bytes") > 16 * MIB);
+    assert!(pair.counter(Side::Near, "group.g.spilled_bytes") > 16 * MIB);
+    pair.relay().restore();
+    pair.wait_for(Side::Near, "replicating");
+    assert_eq!(resynced(&pair), before, "there was a resync:\n{}", pair.log(Side::Near));
+    heals(pair);
+}
+
+// proves: P3, P8
+#[test]
+fn a_disk_queue_that_is_full_becomes_dirty_regions() {
+    let pair = over_a_relay("queue.memory = \"1MiB\"\nqueue.disk = \"8MiB\"\n");
+    let before = resynced(&pair);
+    cut(&pair);
+    write(&pair, 24);
+    pair.wait_for(Side::Near, "logging");
+    let status = pair.status(Side::Near);
+    let has_words = |text: &str| text.contains("queue is full");
+    assert!(has_words(&status["reason"].to_string()) || has_words(&pair.log(Side::Near)), "{status}");
+    assert!(pair.log(Side::Near).contains("became dirty regions"), "{}", pair.log(Side::Near));
+    assert_eq!(status["queue"]["disk_bytes"], 0, "nothing of it is needed");
+    pair.relay().restore();
+    pair.wait_for(Side::Near, "replicating");
+    assert!(resynced(&pair) > before, "nothing was synced");
+    heals(pair);
+}
+
+// proves: P2, P5
+/// The file is there for as long as a run, and holds nothing that a start would read.
+#[test]
+fn a_primary_that_is_killed_forgets_its_disk_queue() {
+    let mut pair = over_a_relay(ON_DISK);
+    cut(&pair);
+    write(&pair, 8);
+    assert!(queue(&pair)["disk_bytes"].as_u64() > Some(4 * MIB));
+    pair.kill(Side::Near);
+    pair.serve(Side::Near);
+    assert_eq!(queue(&pair)["disk_bytes"], 0);
+    heals(pair);
+}
+
+// proves: P9
+#[test]
+fn what_rotted_in_the_disk_queue_is_not_sent() {
+    let pair = over_a_relay(ON_DISK);
+    let before = resynced(&pair);
+    cut(&pair);
+    write(&pair, 8);
+    let path = pair.path("near/state/groups/g/queue");
+    let file = fs::File::options().write(true).open(&path).expect("there");
+    file.write_all_at(&vec![0xee; 64 << 20], 0).and_then(|()| file.sync_all()).expect("written");
+    pair.relay().restore();
+    pair.wait_for(Side::Near, "replicating");
+    let log = pair.log(Side::Near);
+    assert!(log.contains("queue holds bytes whose checksum does not match"), "{log}");
+    assert!(log.contains("what stands in the disk queue is damaged"), "{log}");
+    assert!(resynced(&pair) > before, "nothing was synced");
+    heals(pair);
+}
+
+// proves: P8
+/// Where its space cannot be had, the group goes on without, and the log has the numbers.
+#[test]
+fn without_space_to_reserve_a_group_has_no_disk_queue() {
+    let pair = over_a_relay("queue.memory = \"1MiB\"\nqueue.disk = \"16TiB\"\n");
+    let words = ["goes on without a disk queue", "queue needs 16 TiB and has to leave", "'queue.when_full' says"];
+    for node in Side::BOTH {
+        let log = pair.log(node);
+        assert!(words.iter().all(|words| log.contains(words)), "{log}");
+        assert!(!pair.path(node.name()).join("state/groups/g/queue").exists());
+    }
+    let status = pair.status(Side::Near);
+    assert_eq!(status["queue"]["disk_limit_bytes"], 0, "{status}");
+    assert!(status["warnings"].to_string().contains("there is no disk queue"), "{status}");
+    // As it was before there were disk queues.
+    cut(&pair);
+    write(&pair, 4);
+    pair.wait_for(Side::Near, "logging");
+    heals(pair);
+}
+
+#[test]
+fn another_size_counts_when_the_group_starts_anew() {
+    let pair = over_a_relay(ON_DISK);
+    let path = |node: Side| pair.path(node.name()).join("state/groups/g/queue");
+    let size = |node| fs::metadata(path(node)).map_or(0, |facts| facts.len());
+    assert_eq!(Side::BOTH.map(size), [64 * MIB; 2], "either node may be primary");
+    expect(&pair.run(Side::Near, &["set", GROUP, "queue.disk=16MiB"]), 2, &["config apply"]);
+    for (from, to, bytes) in [("\"64MiB\"", "\"16MiB\"", 16 * MIB), ("\"16MiB\"", "0", 0)] {
+        pair.edit_config(&format!("queue.disk = {from}"), &format!("queue.disk = {to}"));
+        pair.done(Side::Near, &["config", "apply"]);
+        pair.wait_for(Side::Near, "replicating");
+        assert_eq!(size(Side::Near), bytes, "{}", pair.log(Side::Near));
+        assert_eq!(queue(&pair)["disk_limit_bytes"], bytes);
+    }
+    assert!(!path(Side::Near).exists() && size(Side::Far) == 64 * MIB);
+}
+
+#[test]
+fn what_a_full_queue_does_is_set_while_it_runs() {
+    let mut pair = over_a_relay(ON_DISK);
+    let shown = |pair: &Pair| pair.status(Side::Near)["settings"]["queue.when_full"]["value"].clone();
+    assert_eq!(shown(&pair), "block");
+    pair.done(Side::Near, &["set", GROUP, "queue.when_full=bitmap"]);
+    assert_eq!(shown(&pair), "bitmap");
+    expect(&pair.run(Side::Near, &["set", GROUP, "queue.when_full=blok"]), 2, &["did you mean \"block\"?"]);
+    assert!(pair.stop(Side::Near).success());
+    pair.serve(Side::Near);
+    assert_eq!(shown(&pair), "bitmap");
+    heals(pair);
+}

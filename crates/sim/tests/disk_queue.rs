@@ -1,0 +1,190 @@
+//! A queue that has no room in memory goes on in the disk queue, in order: no resync, whatever the link does meanwhile.
+// proves: rule 10
+
+use engine::Store;
+use engine::coverage::CoveragePoint;
+use engine::limits::{KIB, MIB};
+use engine::state::{Degrade, Mode, Policy, State, WhenFull};
+use sim::nodes::storage::ALWAYS;
+use sim::options::SimOptions;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options};
+
+const PRIMARY: usize = 0;
+
+/// A quarter of a MiB in memory, and a disk queue of this size.
+fn small_memory(queue_disk_bytes: u64) -> SimOptions {
+    SimOptions {
+        queue_bytes: 256 * KIB,
+        queue_disk_bytes,
+        wait_limit_ms: 10_000,
+        degrade: Degrade::Queue,
+        bytes_per_s: 4_000_000,
+        ..options(Mode::Async, Policy::Degrade)
+    }
+}
+
+fn in_step(options: SimOptions) -> ScenarioWorld {
+    may_inject();
+    let mut world = ScenarioWorld::in_peace(options);
+    world.write_done(0, 0, 8 * KIB);
+    world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
+    world
+}
+
+/// Writers take turns, each after the one before: so many KiB in writes of 12 KiB. The longest wait.
+fn writes(world: &mut ScenarioWorld, kib: u64) -> u64 {
+    (0..kib / 12).map(|n| world.write_done((n % 2) as u16, n * 20 * KIB % (960 * KIB), 12 * KIB)).max().unwrap_or(0)
+}
+
+/// The path is back, and all that was queued arrives in its order.
+fn drains_in_order(world: &mut ScenarioWorld, resynced_before: u64) {
+    world.restore_path();
+    world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
+    world.drain();
+    let figures = world.figures(PRIMARY);
+    assert_eq!(figures.resynced_bytes, resynced_before, "no resync");
+    assert_eq!((figures.queue.disk_bytes, figures.queue.items), (0, 0));
+}
+
+// proves: P2, P5, rule 4
+/// With the link down, ten times as much is written as memory holds: the queue keeps its order, and nobody waits for the link.
+#[test]
+fn an_outage_costs_no_resync_while_the_disk_queue_has_room() {
+    let mut world = in_step(small_memory(4 * MIB));
+    let resynced = world.figures(PRIMARY).resynced_bytes;
+    world.cut([false; 2]);
+    let longest = writes(&mut world, 2500);
+    assert!(longest < 100 * MILLISECOND, "{longest} ns");
+    let figures = world.figures(PRIMARY);
+    assert!(figures.queue.bytes <= 256 * KIB && figures.queue.disk_bytes > 2 * MIB, "{:?}", figures.queue);
+    world.pass(8 * SECOND);
+    assert_eq!(world.figures(PRIMARY).state, State::Queuing);
+    drains_in_order(&mut world, resynced);
+    assert!(world.coverage(PRIMARY, CoveragePoint::QueueSpilled) > 0);
+    assert!(world.coverage(PRIMARY, CoveragePoint::QueueFetched) > 0);
+}
+
+/// Twice as much is written as the link carries: no writer waits for the link, and memory takes over again once all has arrived.
+#[test]
+fn writers_faster_than_the_link_go_on_at_their_own_pace() {
+    for _ in 0..2 {
+        let mut world = in_step(SimOptions { bytes_per_s: 400_000, ..small_memory(4 * MIB) });
+        let resynced = world.figures(PRIMARY).resynced_bytes;
+        let longest = writes(&mut world, 2000);
+        assert!(longest < 100 * MILLISECOND, "{longest} ns");
+        drains_in_order(&mut world, resynced);
+        let spilled = world.figures(PRIMARY).queue.spilled_bytes;
+        world.write_done(0, 0, 12 * KIB);
+        world.drain();
+        assert_eq!(world.figures(PRIMARY).queue.spilled_bytes, spilled, "memory takes over again");
+    }
+}
+
+/// The ring is gone round many times, and the link is lost again and again meanwhile: sent once more, or read once more.
+#[test]
+fn a_ring_that_wraps_keeps_the_order_over_lost_links() {
+    let mut world = in_step(SimOptions { bytes_per_s: 2_000_000, ..small_memory(MIB) });
+    let resynced = world.figures(PRIMARY).resynced_bytes;
+    for round in 0..12 {
+        world.cut([false; 2]);
+        writes(&mut world, 600);
+        world.restore_path();
+        // The cut comes while what was spilled is being read back, sent, or confirmed.
+        world.pass(SECOND / 2 + round * 70 * MILLISECOND);
+    }
+    drains_in_order(&mut world, resynced);
+    assert!(world.figures(PRIMARY).queue.spilled_bytes > 3 * MIB, "{:?}", world.figures(PRIMARY).queue);
+}
+
+// proves: rule 10
+/// Memory and disk are full: `queue.when_full` decides. Either way what was written is dirty, and an update sync brings it.
+#[test]
+fn a_full_disk_queue_falls_to_the_bitmap() {
+    for when_full in WhenFull::ALL {
+        let mut world = in_step(SimOptions { when_full, ..small_memory(512 * KIB) });
+        world.cut([false; 2]);
+        let longest = writes(&mut world, 1500);
+        assert!(longest <= 11 * SECOND, "{longest} ns");
+        assert_eq!(world.figures(PRIMARY).state, State::Logging, "{when_full:?}");
+        world.restore_path();
+        world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
+        world.drain();
+        assert!(world.figures(PRIMARY).resynced_bytes > 0);
+    }
+}
+
+/// `queue.when_full = "bitmap"`: with the link up too nobody waits for room.
+#[test]
+fn nobody_waits_for_a_slow_link_where_a_full_queue_goes_to_the_bitmap() {
+    let slow = SimOptions { bytes_per_s: 100_000, when_full: WhenFull::Bitmap, ..small_memory(0) };
+    let mut world = in_step(slow);
+    let longest = writes(&mut world, 1500);
+    assert!(longest < SECOND, "{longest} ns");
+    assert!(world.coverage(PRIMARY, CoveragePoint::QueueFullToBitmap) > 0);
+    world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
+    world.drain();
+}
+
+/// The disk queue cannot be written: memory goes on alone, and what stands on disk is still sent in order.
+#[test]
+fn a_disk_queue_that_cannot_be_written_keeps_what_it_has() {
+    let mut world = in_step(small_memory(4 * MIB));
+    let resynced = world.figures(PRIMARY).resynced_bytes;
+    world.cut([false; 2]);
+    writes(&mut world, 600);
+    world.cluster[PRIMARY].storage.trouble.state_full_until = world.now() + 60 * SECOND;
+    writes(&mut world, 24);
+    world.pass(SECOND / 10);
+    assert!(world.figures(PRIMARY).queue.disk_has_failed, "{:?}", world.figures(PRIMARY).queue);
+    world.pass(8 * SECOND);
+    assert_eq!(world.figures(PRIMARY).state, State::Queuing);
+    drains_in_order(&mut world, resynced);
+}
+
+// proves: P9, rule 10
+/// What stands in the disk queue is damaged, or cannot be read: it is never sent, and the regions are dirty.
+#[test]
+fn what_cannot_be_read_back_costs_the_order_and_no_content() {
+    for damaged in [true, false] {
+        let mut world = in_step(small_memory(4 * MIB));
+        world.cut([false; 2]);
+        writes(&mut world, 1500);
+        if damaged {
+            world.cluster[PRIMARY].disk_mut(Store::Queue(GROUP)).rot_all();
+        } else {
+            world.cluster[PRIMARY].storage.trouble.read_errors_until = ALWAYS;
+        }
+        world.restore_path();
+        world.until("the order is given up", |world| world.coverage(PRIMARY, CoveragePoint::QueueFetchFailed) > 0);
+        world.cluster[PRIMARY].storage.trouble.read_errors_until = 0;
+        world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
+        world.drain();
+        assert!(world.figures(PRIMARY).resynced_bytes > 0, "an update sync brought it");
+    }
+}
+
+// proves: P1, P3
+/// The primary dies with its disk queue full: what was written is dirty, and nothing of the disk queue is believed afterwards.
+#[test]
+fn a_disk_queue_says_nothing_after_a_start() {
+    let mut world = in_step(small_memory(4 * MIB));
+    world.cut([false; 2]);
+    writes(&mut world, 1500);
+    world.crash(PRIMARY, true, SECOND);
+    world.restore_path();
+    world.pass(2 * SECOND);
+    world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
+    world.drain();
+    assert_eq!(world.figures(PRIMARY).queue.disk_bytes, 0);
+}
+
+/// In `sync` the queue keeps the order of those who were answered alone, on disk too.
+#[test]
+fn who_was_answered_alone_in_sync_stays_in_order_on_disk() {
+    let mut world = in_step(SimOptions { modes: vec![Mode::Sync], ..small_memory(4 * MIB) });
+    let resynced = world.figures(PRIMARY).resynced_bytes;
+    world.cut([false; 2]);
+    writes(&mut world, 2000);
+    assert!(world.figures(PRIMARY).queue.disk_bytes > MIB);
+    drains_in_order(&mut world, resynced);
+}
