@@ -175,8 +175,8 @@ impl Peer {
         match (full, compare) {
             (true, false) => self.begin_catch_up(common, cx, "full sync"),
             (true, true) => compare_all(self, common, cx, "full sync; what is equal is not sent"),
-            // More than a crash leaves: a full one was cut short.
-            (false, true) if !is_of_one_crash(common) => {
+            // A full one was cut short: the peer has a part of it, or there is more than a crash leaves.
+            (false, true) if common.volumes.copies().any(PeerCopy::has_held) || !is_of_one_crash(common) => {
                 compare_all(self, common, cx, "update sync; what was not compared yet is compared");
             }
             // What is dirty is not known: most of it is answered by a hash, in the stream.

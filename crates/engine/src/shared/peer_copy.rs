@@ -347,6 +347,11 @@ impl PeerCopy {
         held.set_outside(&bits.written, first, last);
     }
 
+    /// The peer has a part of a snapshot that was cut short.
+    pub fn has_held(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| !held.is_clean())
+    }
+
     /// The peer is not known to have anything of a snapshot that was cut short.
     pub fn forget_held(&mut self) {
         (self.held, self.cut_short) = (None, None);
