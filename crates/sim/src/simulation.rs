@@ -31,6 +31,9 @@ const SKIRMISH_STRIKES: usize = 120;
 /// Virtual time after which a skirmish ends though it had fewer.
 const SKIRMISH_LIMIT: u64 = 600 * SECOND;
 
+/// One of so many seeds has a life as well.
+const LIFE_EVERY: u64 = 4;
+
 /// What befalls a life.
 const LIFE_STRIKES: usize = 90;
 
@@ -49,10 +52,10 @@ pub type SeedRun = fn(u64, bool) -> RunOutcome;
 /// One of so many seeds has a crowd as well.
 const CROWD_EVERY: u64 = 32;
 
-/// Runs all that a seed has: its skirmish, in one of 32 its crowd, then itself. Lives are run by themselves.
+/// Runs all that a seed has: its skirmish, in one of 4 its life, in one of 32 its crowd, then itself.
 pub fn run_seed(seed: u64, verbose: bool) -> RunOutcome {
-    let has_crowd = seed % CROWD_EVERY == CROWD_EVERY / 2;
-    let runs: [(bool, SeedRun); 2] = [(has_crowd, run_crowd), (true, run_long)];
+    let (has_crowd, has_life) = (seed % CROWD_EVERY == CROWD_EVERY / 2, seed % LIFE_EVERY == 1);
+    let runs: [(bool, SeedRun); 3] = [(has_life, run_life), (has_crowd, run_crowd), (true, run_long)];
     let (mut verdict, mut tally) = run_skirmish(seed, verbose);
     for (has_it, run) in runs {
         if has_it && verdict.is_ok() {

@@ -96,6 +96,13 @@ impl ForkChecker {
         self.orders.contains_key(&(group, node))
     }
 
+    /// The operator of the node that gives its content up moved what was saved there somewhere else: it cannot be looked at any more.
+    pub fn delta_is_moved(&mut self, group: GroupId, kept: usize) {
+        if let Some(order) = self.orders.get_mut(&(group, kept)) {
+            order.ordered.discard = true;
+        }
+    }
+
     /// The choice is on record.
     pub fn check_delta(&self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {
         let objects = |what: String| Err(OracleFailure::new(Oracle::OneWriter, format!("group {}: {what}", group.0)));

@@ -54,6 +54,8 @@ pub fn takes_up(world: &mut World, node: usize, most: usize) -> Result<(), (Grou
     let groups: Vec<GroupId> = world.cluster.groups_of(node).into_iter().filter(changes).collect();
     for group in &groups {
         if world.cluster[node].storage.removes(Store::Delta(*group)) {
+            let kept = world.cluster.other(*group, node);
+            world.checkers.forks.delta_is_moved(*group, kept);
             world.log(format_args!("the operator moves the delta of group {} on node {node} away", group.0));
         }
     }
