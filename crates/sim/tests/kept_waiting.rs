@@ -88,7 +88,7 @@ fn handed_over_while_bits_are_cleared(seed: u64) -> ScenarioWorld {
     world.write_done(0, 0, 8 * KIB);
     world.pass(20 * SECOND);
     assert!(!matches!(world.order(0, Command::Demote), CommandResult::Refused(_)));
-    assert!(!matches!(world.order(1, Command::Sync { full: true }), CommandResult::Refused(_)));
+    assert!(!matches!(world.order(1, Command::SendAll), CommandResult::Refused(_)));
     world.cluster[0].storage.trouble.slow_until = world.now() + 600 * SECOND;
     let limit = world.now() + 20 * SECOND;
     while world.glance(1, GROUP).is_none_or(|glance| glance.state != State::Replicating) {
