@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
 use crate::common::wan::WanGuard;
-use crate::common::{GROUP, Pair, PairPlan, Side};
+use crate::common::{Background, GROUP, Pair, PairPlan, Side};
 
 const VOLUMES: &[&str] = &["data", "log"];
 const LINE: [&str; 4] = ["--rtt", "20ms", "--rate", "100mbit"];
@@ -94,4 +94,73 @@ fn a_cable_that_is_out_for_five_seconds_costs_no_resync_in_sync() {
     stop_both(&mut pair, Side::Near);
     assert_eq!(run.check(&pair, Side::Far).lost_writes, 0);
     pair.assert_equal(VOLUMES);
+}
+
+// proves: P2, rule 8
+/// The recipe of docs/book/operate/bulk-load.md: one volume is loaded at its disk's speed and travels later, the writers of the other one go
+/// on in `sync` meanwhile, and nothing of either is lost.
+#[test]
+fn a_volume_is_loaded_beside_writers_that_go_on_in_sync() {
+    const LOG: &[&str] = &["log"];
+    let Some(wan) = WanGuard::start("roles_over_wan", &LINE) else { return };
+    let mut pair = wan.pair(&PairPlan { mode: "sync", volume_bytes: 48 << 20, ..PairPlan::default() });
+    wan.serve(&mut pair);
+    pair.sync_fully(Side::Near);
+    pair.wait_for(Side::Near, "replicating");
+    let run = WriterRun::on_zeroes(1, LOG);
+    let plan = LoadPlan { writers_per_volume: 1, depth: 1, sectors_max: 8, volumes: LOG, ..load() };
+    let load = WriterLoad::start(&pair, Side::Near, &run, plan);
+    load.wait_for_more(&mut pair, 100);
+    let before = load.take_longest();
+    pair.done(Side::Near, &["logging", GROUP, "--volume", "data"]);
+    let begun = Instant::now();
+    pair.qemu_io(Side::Near, "data", &["write -P 7 0 32M", "flush"]);
+    let loaded = begun.elapsed();
+    load.wait_for_more(&mut pair, 100);
+    let beside = load.take_longest();
+    let status = pair.status(Side::Near);
+    assert!(status["volumes"][0]["dirty_bytes"].as_u64() >= Some(32 << 20), "nothing of it travelled: {status}");
+    assert_eq!((&status["state"], &status["protection"]), (&"replicating".into(), &"both-durable".into()));
+    pair.done(Side::Near, &["sync", GROUP, "--volume", "data", "--wait"]);
+    pair.wait_for(Side::Near, "replicating");
+    load.wait_for_more(&mut pair, 100);
+    let after = load.take_longest();
+    println!(
+        "32 MiB loaded in {loaded:?}; longest write of the other: {before:?} before, {beside:?} beside, {after:?} until it has rejoined"
+    );
+    load.stop();
+    stop_both(&mut pair, Side::Near);
+    assert_eq!(run.check(&pair, Side::Far).lost_writes, 0);
+    pair.assert_equal(VOLUMES);
+}
+
+// proves: P1, P6
+/// Either daemon dies amid a failback: the verb typed again brings the failback to its end, and nothing is lost.
+#[test]
+fn a_failback_that_was_killed_is_typed_again() {
+    let Some(wan) = WanGuard::start("roles_over_wan", &LINE) else { return };
+    for victim in Side::BOTH {
+        let mut pair = wan.pair(&PairPlan { mode: "async", volume_bytes: 24 << 20, ..PairPlan::default() });
+        wan.serve(&mut pair);
+        pair.sync_fully(Side::Near);
+        pair.wait_for_rest(Side::Near);
+        pair.done(Side::Near, &["switchover", GROUP, "--to", "far"]);
+        pair.wait_for(Side::Far, "replicating");
+        pair.done(Side::Far, &["logging", GROUP]);
+        // More than a second of the line, so that the kill meets the sync of the failback.
+        pair.qemu_io(Side::Far, "data", &["write -P 5 0 16M", "flush"]);
+        let typed = Background::start(pair.command(Side::Far, &["failback", GROUP]));
+        pair.until("the sync has begun", |pair| pair.status(Side::Far)["state"] == "syncing");
+        pair.kill(victim);
+        wan.serve_one(&mut pair, victim);
+        // It ends with its own daemon, and outlives the other one.
+        let (_, said) = typed.finish(&mut pair);
+        println!("{} was killed: {}", victim.name(), said.trim());
+        pair.until("the failback, typed again, is done", |pair| pair.output_of(Side::Far, &["failback", GROUP]).0 == 0);
+        assert_eq!(Side::BOTH.map(|node| pair.status(node)["role"].clone()), ["primary", "secondary"]);
+        pair.wait_for(Side::Near, "replicating");
+        pair.qemu_io(Side::Near, "data", &["read -P 5 0 16M"]);
+        stop_both(&mut pair, Side::Near);
+        pair.assert_equal(VOLUMES);
+    }
 }

@@ -75,11 +75,13 @@ impl WanGuard {
 
     /// Serves both nodes, each at its end.
     pub fn serve(&self, pair: &mut Pair) {
-        for node in Side::BOTH {
-            let mut command = self.at(node, env!("CARGO_BIN_EXE_farshore"));
-            command.args(["serve", "--node", node.name(), "--config"]).arg(pair.config());
-            pair.serve_by(node, command);
-        }
+        Side::BOTH.into_iter().for_each(|node| self.serve_one(pair, node));
+    }
+
+    pub fn serve_one(&self, pair: &mut Pair, node: Side) {
+        let mut command = self.at(node, env!("CARGO_BIN_EXE_farshore"));
+        command.args(["serve", "--node", node.name(), "--config"]).arg(pair.config());
+        pair.serve_by(node, command);
     }
 }
 
