@@ -24,9 +24,28 @@ fn plan(group: &str) -> PairPlan<'_> {
     PairPlan { volume_bytes: 4 << 20, group, ..PairPlan::default() }
 }
 
-/// Replicates, at rest.
+/// Each change of role runs a program, which writes down what the change was.
+fn hooked(pair: &Pair) {
+    let (hook, ran) = (pair.path("hook"), pair.path("ran"));
+    let script = format!("#!/bin/sh\necho \"$FARSHORE_HOOK $FARSHORE_NODE $FARSHORE_FORCED\" >> {}\n", ran.display());
+    fs::write(&hook, script).expect("written");
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).expect("its mode");
+    let line = |name| format!("hooks.{name} = [\"{}\"]\n", hook.display());
+    let lines = ["before_promote", "after_promote", "before_demote", "after_demote"].map(line).concat();
+    pair.edit_config("journal = \"16MiB\"\n", &format!("{lines}journal = \"16MiB\"\n"));
+}
+
+/// What ran since it was last asked.
+fn ran(pair: &Pair) -> Vec<String> {
+    let text = fs::read_to_string(pair.path("ran")).unwrap_or_default();
+    let _ = fs::remove_file(pair.path("ran"));
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Replicates, at rest, with programs around its changes of role.
 fn synced(wan: &WanGuard, mode: &str) -> Pair {
     let mut pair = wan.pair(&PairPlan { mode, ..plan("") });
+    hooked(&pair);
     wan.serve(&mut pair);
     pair.sync_fully(Side::Near);
     pair.wait_for_rest(Side::Near);
@@ -84,6 +103,11 @@ fn after_a_forced_failover_under_writers_either_side_is_kept() {
         assert!(code == 2 && refused.contains(&format!("at sequence {image}")), "{refused}");
         let (code, said) = pair.output_of(Side::Far, &["promote", GROUP, "--force"]);
         assert_eq!(code, 1, "{said}");
+        assert_eq!(
+            ran(&pair),
+            ["before_promote far yes", "after_promote far yes"],
+            "{mode}: only the promotion ran any"
+        );
         let promoted_at = number_behind(&said, "promoted at sequence ");
         println!("promote --force: {said}");
         assert!(promoted_at == image && promoted_at >= confirmed, "{promoted_at}, {image}, {confirmed}: {said}");
@@ -112,6 +136,8 @@ fn after_a_forced_failover_under_writers_either_side_is_kept() {
         let begun = Instant::now();
         let said = pair.done(typed_at, &["resolve", GROUP, "--keep", kept.name()]);
         pair.wait_for(kept, "replicating");
+        let given_up_by = ["before_demote", "after_demote"].map(|hook| format!("{hook} {} no", given_up.name()));
+        assert_eq!(ran(&pair), given_up_by, "{mode}: the side that is given up is demoted");
         println!("resolve --keep {}: {said} (protected again after {:?})", kept.name(), begun.elapsed());
         let saved = extracted(&pair, given_up);
         let byte = if given_up == Side::Near { 8 } else { 7 };
@@ -127,6 +153,9 @@ fn after_a_forced_failover_under_writers_either_side_is_kept() {
             let said = pair.done(Side::Far, &["failback", GROUP]);
             println!("failback: {said}");
             pair.wait_for_rest(Side::Near);
+            let back =
+                ["before_promote near no", "before_demote far no", "after_promote near no", "after_demote far no"];
+            assert_eq!(ran(&pair), back, "{mode}: a failback runs those of both nodes");
         }
         assert_eq!(pair.status(Side::Near)["role"], "primary");
         pair.stop_from(Side::Near);

@@ -11,7 +11,7 @@ use crate::ids::Position;
 use crate::injected_fault::{Fault, injected};
 use crate::secondary::Secondary;
 use crate::shared::greeting::Greeting;
-use crate::shared::promotion::loses_nothing;
+use crate::shared::promotion::peer_away;
 use crate::shared::size::ShownSize;
 use crate::time::Mono;
 use crate::{Refusal, RefusalCode};
@@ -102,19 +102,8 @@ impl Secondary {
 
 /// Why nothing is known of a peer that has not said where it stands.
 fn peer_says_nothing(cx: &Cx, peer: &Greeting, at: u64, window: Option<Duration>) -> (RefusalCode, String) {
-    if let Some(left) = window.filter(|_| cx.peer.link.is_none()) {
-        let why = format!(
-            "the peer is not connected and may be primary; {}: '--in-window' promotes this node at sequence {at} as long as that holds",
-            loses_nothing(left)
-        );
-        return (RefusalCode::PeerAway, why);
-    }
     if cx.peer.link.is_none() {
-        let why = format!(
-            "the peer is not connected and may be primary: what it acknowledged alone cannot be known; \
-             --force promotes this node at sequence {at}, and gives up whatever the peer wrote after it"
-        );
-        return (RefusalCode::PeerAway, why);
+        return (RefusalCode::PeerAway, peer_away(at, window));
     }
     let silent = "the peer is connected, but its half of the group has not said who it is (see 'status' there)";
     let unfit = peer.unfit();

@@ -24,6 +24,21 @@ pub(crate) fn loses_nothing(left: Duration) -> String {
     )
 }
 
+/// Why a copy that stands at sequence `at` is not promoted without force: nobody hears its primary. `window`: for so long its promotion would
+/// lose nothing.
+pub fn peer_away(at: u64, window: Option<Duration>) -> String {
+    match window {
+        Some(left) => format!(
+            "the peer is not connected and may be primary; {}: '--in-window' promotes this node at sequence {at} as long as that holds",
+            loses_nothing(left)
+        ),
+        None => format!(
+            "the peer is not connected and may be primary: what it acknowledged alone cannot be known; \
+             --force promotes this node at sequence {at}, and gives up whatever the peer wrote after it"
+        ),
+    }
+}
+
 /// What a promotion came to.
 #[derive(Debug)]
 pub(crate) struct PromotionAnswer {

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::RefusalCode;
 use engine::identity::Role;
 use engine::state::{Pause, State};
 use engine::status::{GroupStatus, LinkStatus};
+use engine::{RefusalCode, peer_away};
 use settings::events::EventKind;
 use settings::{RoleHook, RoleHooks};
 use tokio::time::timeout;
@@ -137,7 +137,10 @@ pub(super) struct Candidate {
     is_starting: bool,
     /// It has a history.
     has_lived: bool,
-    has_image: bool,
+    /// The sequence number of its image.
+    image: Option<u64>,
+    /// For so long its promotion would lose nothing.
+    window: Option<Duration>,
     handed_over: bool,
     /// A volume is set aside: the image is without it.
     lacks_volume: bool,
@@ -158,7 +161,8 @@ impl Candidate {
             state: now.state,
             is_starting: now.starting,
             has_lived: !now.identity.generation.is_blank(),
-            has_image: now.promotable.is_some(),
+            image: now.promotable.map(|(position, _)| position.seq.0),
+            window: now.peer_window,
             handed_over: now.identity.handed_over,
             lacks_volume: now.volumes.iter().any(|volume| volume.is_aside),
             is_unfilled: now.volumes.iter().any(|volume| volume.is_unfilled),
@@ -180,23 +184,23 @@ impl Candidate {
                        was stopped here; --force changes nothing about that";
             return refused(RefusalCode::NoImage, why);
         }
-        if !self.has_image {
+        let Some(image) = self.image else {
             let why = "a sync to this node has begun and not ended, and there is no image from before it, --force or not; let the sync \
                        end first";
             return refused(RefusalCode::SyncUnfinished, why);
-        }
+        };
         if self.is_unfilled {
             let why = "a volume has a disk here that no sync has filled (see 'status'), so nothing in it is of the group, --force or not: 'sync \
                        --volume' on the primary fills it; to do without it, 'farshore group detach' here first";
             return refused(RefusalCode::VolumeUnfilled, why);
         }
         // While it starts the peer's first word may not have been taken up.
-        if force || self.is_starting { None } else { self.needs_force() }
+        if force || self.is_starting { None } else { self.needs_force(image) }
     }
 
     /// An operator who forces it learns first what the image lacks.
-    fn needs_force(self) -> Option<(RefusalCode, String)> {
-        match (self.stands_apart(), self.lacks_volume) {
+    fn needs_force(self, image: u64) -> Option<(RefusalCode, String)> {
+        match (self.stands_apart(image), self.lacks_volume) {
             (Some((code, why)), true) => {
                 Some((code, format!("{why}; a volume is set aside as well, and the image is without it")))
             }
@@ -208,13 +212,9 @@ impl Candidate {
         }
     }
 
-    fn stands_apart(self) -> Option<(RefusalCode, String)> {
+    fn stands_apart(self, image: u64) -> Option<(RefusalCode, String)> {
         match self.peer {
-            None => {
-                let why = "the peer is not connected and may be primary: what it acknowledged alone cannot be known; --force promotes \
-                           this node all the same, and gives that up";
-                refused(RefusalCode::PeerAway, why)
-            }
+            None => Some((RefusalCode::PeerAway, peer_away(image, self.window))),
             Some(LinkedPeer(None)) => {
                 let why = "the peer is connected, but its half of the group has not said who it is, or does not fit (see 'status' there); \
                            it may be primary; --force promotes this node all the same, and gives up what the peer wrote alone";
@@ -353,7 +353,8 @@ mod tests {
             state: State::Replicating,
             is_starting: false,
             has_lived: true,
-            has_image: true,
+            image: Some(70),
+            window: None,
             handed_over: false,
             lacks_volume: false,
             is_unfilled: false,
@@ -369,11 +370,7 @@ mod tests {
             (Candidate { peer: Some(LinkedPeer(None)), ..sound }, Some(RefusalCode::PeerSilent), None),
             (Candidate { peer: primary, ..sound }, Some(RefusalCode::PeerIsPrimary), None),
             (Candidate { handed_over: true, ..sound }, Some(RefusalCode::HandedOver), None),
-            (
-                Candidate { has_image: false, ..sound },
-                Some(RefusalCode::SyncUnfinished),
-                Some(RefusalCode::SyncUnfinished),
-            ),
+            (Candidate { image: None, ..sound }, Some(RefusalCode::SyncUnfinished), Some(RefusalCode::SyncUnfinished)),
             (
                 Candidate { is_unfilled: true, ..sound },
                 Some(RefusalCode::VolumeUnfilled),
