@@ -7,7 +7,9 @@
 //! Reading order: `pair` (who is measured), `throughput` (the main table), then a file for each other series, `report`.
 
 mod buffers;
+mod cable;
 mod compression;
+mod equal;
 mod fall;
 mod idle;
 mod lone;
@@ -119,10 +121,14 @@ enum LinkSeries {
     Compression,
     /// Scattered blocks written in an outage: what of them travels
     Scattered,
+    /// A cable that is out for five seconds under a writer in sync: its longest write
+    Cable,
+    /// A full sync of a copy that is equal already
+    Equal,
 }
 
 impl LinkSeries {
-    const ALL: [LinkSeries; 12] = [
+    const ALL: [LinkSeries; 14] = [
         LinkSeries::Throughput,
         LinkSeries::Loss,
         LinkSeries::Buffers,
@@ -135,6 +141,8 @@ impl LinkSeries {
         LinkSeries::Slow,
         LinkSeries::Compression,
         LinkSeries::Scattered,
+        LinkSeries::Cable,
+        LinkSeries::Equal,
     ];
 
     /// As `--only` knows it.
@@ -156,6 +164,8 @@ impl LinkSeries {
             LinkSeries::Slow => slow::play(stage, arguments),
             LinkSeries::Compression => compression::play(stage, arguments),
             LinkSeries::Scattered => scattered::play(stage, arguments),
+            LinkSeries::Cable => cable::play(stage, arguments),
+            LinkSeries::Equal => equal::play(stage, arguments),
         }
     }
 }

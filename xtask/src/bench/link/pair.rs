@@ -55,6 +55,8 @@ pub struct LinkMoment {
     /// Of clients' writes: taken by the primary, and confirmed as durable by the secondary.
     pub admitted_bytes: u64,
     pub confirmed_bytes: u64,
+    /// Read for syncs, since the daemon started.
+    pub resynced_bytes: u64,
     group: Value,
     link: Value,
 }
@@ -309,14 +311,18 @@ impl<'a> LinkPair<'a> {
         let counters = control::ask(&socket, &json!({ "request": "counters" }))?;
         let at = Instant::now();
         let status = control::ask(&socket, &json!({ "request": "status" }))?;
-        let written = counters["counters"][format!("group.{GROUP}.written_bytes")].as_u64();
-        let admitted_bytes = written.with_context(|| format!("no written_bytes in {counters}"))?;
+        let counter = |name: &str| {
+            let counter = counters["counters"][format!("group.{GROUP}.{name}")].as_u64();
+            counter.with_context(|| format!("no {name} in {counters}"))
+        };
+        let (admitted_bytes, resynced_bytes) = (counter("written_bytes")?, counter("resynced_bytes")?);
         let group = status["groups"][0].clone();
         let queue = |name: &str| group["queue"][name].as_u64().with_context(|| format!("no queue in {status}"));
         // What was admitted between the two questions may be queued and not counted yet.
         let waiting_bytes = queue("bytes")?.saturating_sub(queue("items")? * ITEM_OVERHEAD_BYTES).min(admitted_bytes);
         let link = status["links"][0].clone();
-        Ok(LinkMoment { at, admitted_bytes, confirmed_bytes: admitted_bytes - waiting_bytes, group, link })
+        let confirmed_bytes = admitted_bytes - waiting_bytes;
+        Ok(LinkMoment { at, admitted_bytes, confirmed_bytes, resynced_bytes, group, link })
     }
 
     fn cpu_seconds(&self) -> Result<[f64; 3]> {

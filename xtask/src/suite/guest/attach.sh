@@ -73,6 +73,12 @@ umount /mnt; check "it is detached all the same" farshore detach g
 check "the first node is primary again" farshore promote g --node near
 check "it is attached again" farshore attach g --node near
 check "and mounted" mount -t ext4 /dev/farshore/g/data /mnt
+# The other node's content does not change what is mounted here.
+farshore logging g --node near
+dd if=/dev/urandom of=/mnt/z bs=4k count=100 conv=fsync 2> /dev/null
+check "a reverse sync under a mount is refused" ends_with 2 "1 client is attached" farshore sync g --reverse --yes --node near
+check "the mount goes on" dd if=/dev/urandom of=/mnt/z bs=4k count=100 conv=fsync
+check "and so does the copy" farshore sync g --wait --node near
 kill -9 $(helper)
 farshore demote g --node near && farshore promote g --node far && farshore demote g --node far && farshore promote g --node near
 check "a device of an older history is not taken over" ends_with 2 "is of no more use" farshore attach g --node near

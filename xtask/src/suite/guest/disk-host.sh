@@ -32,7 +32,7 @@ serve
 "$farshore" serve --node far >> far.log 2>&1 & far=$!
 for try in $(seq 50); do "$farshore" sync g --full --wait --node near > /dev/null 2>&1 && break; sleep 0.2; done
 # The options are those of docs/book/operate/libvirt.md.
-timeout 300 qemu-system-x86_64 -accel tcg,thread=multi -smp 2 -m 1024 -nographic -no-reboot -nic none -kernel "$kernel" -initrd "$initial" \
+timeout 300 qemu-system-x86_64 -accel tcg -smp 1 -m 1024 -nographic -no-reboot -nic none -kernel "$kernel" -initrd "$initial" \
     -append "console=ttyS0 panic=-1 quiet scenario=disk" \
     -blockdev "driver=nbd,node-name=nbd0,server.type=unix,server.path=$work/near/nbd.sock,export=g/data,reconnect-delay=300,cache.direct=on" \
     -blockdev driver=raw,node-name=disk0,file=nbd0,discard=unmap -device virtio-blk-pci,drive=disk0 < /dev/null > console 2>&1 & qemu=$!
