@@ -24,6 +24,7 @@ use crate::shared::lifecycle::{AfterRollback, Lifecycle, Phase};
 use crate::shared::memory::MemoryWish;
 use crate::shared::operation_slots::OperationSlots;
 use crate::shared::peer_copy::PeerCopy;
+use crate::shared::room_waits::RoomWaits;
 use crate::shared::standing::Standing;
 use crate::shared::volumes::Volumes;
 use crate::shared::wakes::{Wake, Wakes};
@@ -33,7 +34,7 @@ use crate::{Event, GroupConfig, Output, Settings, limits};
 /// Counters for people.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GroupCounters {
-    pub blocked_ns: u64,
+    pub room_waits: RoomWaits,
     pub writes: u64,
     pub written_bytes: u64,
     pub streamed_bytes: u64,

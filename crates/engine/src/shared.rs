@@ -17,6 +17,7 @@ pub mod peer_copy;
 pub mod promotion;
 pub mod ranges;
 pub mod reads;
+pub mod room_waits;
 pub mod semaphore;
 pub mod size;
 pub mod standing;

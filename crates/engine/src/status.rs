@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::formats::identity::{Decision, Identity, Role};
 use crate::ids::*;
 pub use crate::shared::link::LinkStatus;
+pub use crate::shared::room_waits::RoomWaits;
 use crate::state::{CopyDoubts, Mode, Pause, Protection, State};
 use crate::time::{Mono, Wall};
 use crate::{Settings, VerifyOrder};
@@ -278,7 +279,8 @@ pub struct QueueStatus {
     /// Sums: what came in, and what went out as it was durable at the peer. What is dropped when the order ends is in neither.
     pub entered_bytes: u64,
     pub left_bytes: u64,
-    pub blocked: Duration,
+    /// Of writers who waited for room.
+    pub waits: RoomWaits,
     pub blocked_writers: u64,
     /// How long writers were held up of late, one after the other: it runs back while they are not.
     pub held_up: Duration,

@@ -85,6 +85,7 @@ fn group(name: &str) -> GroupView {
             disk_bytes_hwm: 0,
             spilled_bytes: 0,
             disk_failed: false,
+            ..QueueView::default()
         },
         memory_bytes: 0,
         journal: None,
@@ -476,7 +477,7 @@ fn json_keys_are_the_contract() {
             r#""tls":null,"shared":{"memory_bytes":5,"memory_limit_bytes":6,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"clients":null,"lost_log_lines":0,"links":[],"groups":["#,
             r#"{"name":"db","role":"primary","from":"alpha","to":"beta","flow":"flowing","starting":false,"promoting":false,"demoting":false,"handed_over":false,"handover":null,"reverse":null,"generation":"2-5392cef6","last_sequence":81210,"term":"0","mode":"async","state":"replicating","protection":"queued","reason":null,"#,
             r#""volumes":[{"name":"data","size_bytes":10737418240,"device_bytes":10737418240,"device":"/dev/sdb","dirty_bytes":0,"set_aside":false,"detached":false,"unfilled":false,"term":"0","direct":true,"clients":1,"error":null}],"#,
-            r#""queue":{"bytes":1572864,"items":46,"bytes_hwm":12582912,"items_hwm":390,"reset_bytes_hwm":12582912,"reset_items_hwm":390,"entering_bytes_per_s":0,"leaving_bytes_per_s":0,"full_in_s":null,"limit_bytes":67108864,"limit_items":4194304,"disk_bytes":0,"disk_limit_bytes":0,"disk_bytes_hwm":0,"spilled_bytes":0,"disk_failed":false,"blocked_ms":0,"waiting_writers":0,"held_up_ms":null},"#,
+            r#""queue":{"bytes":1572864,"items":46,"bytes_hwm":12582912,"items_hwm":390,"reset_bytes_hwm":12582912,"reset_items_hwm":390,"entering_bytes_per_s":0,"leaving_bytes_per_s":0,"full_in_s":null,"limit_bytes":67108864,"limit_items":4194304,"disk_bytes":0,"disk_limit_bytes":0,"disk_bytes_hwm":0,"spilled_bytes":0,"disk_failed":false,"blocked_ms":0,"waits":{"bounds_us":[],"counts":[],"sum_us":0},"waiting_writers":0,"held_up_ms":null},"#,
             r#""memory_bytes":0,"journal":null,"peers":[{"node":"beta","link":"connected","link_since_s":7500.0,"link_reason":null,"lag_bytes":1572864,"lag_seconds":0.42,"heard_s":null,"heard_lag_bytes":null,"heard_lag_seconds":null,"settings":null,"#,
             r#""dirty_bytes":0,"recovery_point":{"sequence":81204,"time":"2026-11-21T03:12:41.123Z"}}],"promotable":null,"peer_window_s":null,"held_writers":0,"held_writers_s":null,"marks":[],"#,
             r#""sync":{"full":true,"done_bytes":1,"total_bytes":2,"rate_bytes_per_s":3.5,"snapshot":null,"dirtied_bytes_per_s":null,"missing_bytes_per_s":null},"#,

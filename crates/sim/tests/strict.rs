@@ -59,7 +59,7 @@ fn writers_who_failed_for_want_of_room_are_counted_as_blocked() {
     assert!(world.figures(0).queue.blocked_writers > 0);
     world.pass(2 * SECOND);
     assert!(ids.iter().all(|id| world.reply(*id) == Some(false)));
-    assert!(world.figures(0).queue.blocked.as_millis() > 900);
+    assert!(world.figures(0).queue.waits.sum().as_millis() > 900);
 }
 
 /// Local disks end a write that has waited too long for the peer, and let one go on behind it that finds its room gone: the look at

@@ -146,7 +146,7 @@ impl ShownGroup<'_> {
             late_items_hwm: record.late_peak.items,
             entered_bytes: record.entered_bytes,
             left_bytes: record.left_bytes,
-            blocked: Duration::from_nanos(common.counters.blocked_ns),
+            waits: common.counters.room_waits,
             blocked_writers: primary.waiters().count_for_room(),
             held_up,
             held_up_limit,

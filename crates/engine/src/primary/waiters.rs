@@ -61,7 +61,7 @@ impl WaitingWriters {
     /// A writer has waited for room, and need not any more, or failed.
     pub fn was_blocked(&mut self, common: &mut GroupCommon, cx: &Cx, slot: u32) {
         let since = common.slots.write(slot).since;
-        common.counters.blocked_ns += cx.now.mono.since(since).as_nanos() as u64;
+        common.counters.room_waits.note(cx.now.mono.since(since));
         self.held_up.note(cx.now.mono, Some(since), &common.settings);
     }
 

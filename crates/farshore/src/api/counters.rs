@@ -22,13 +22,13 @@ pub struct DaemonCounters {
     pub latencies: BTreeMap<String, LatencyClasses>,
 }
 
-/// Requests that were done, by how long they took.
+/// Requests that were done, by how long they took; or writers, by how long they waited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LatencyClasses {
     /// microseconds: upper bounds of the classes
     pub bounds_us: Vec<u64>,
-    /// requests in each class; the last one has no upper bound
+    /// requests, or writers, in each class; the last one has no upper bound
     pub counts: Vec<u64>,
     /// microseconds: sum of all times
     pub sum_us: u64,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use engine::limits;
 use serde::{Deserialize, Serialize};
 
+use super::counters::LatencyClasses;
 use super::link::SettingStatus;
 use super::words::{Flow, GroupState, LinkState, Protection, Role};
 
@@ -57,7 +58,7 @@ pub struct GroupView {
     /// another word after each promotion of this node
     #[serde(default)]
     pub term: String,
-    /// wanted: `sync`, `nearsync`, `async`, `logging`. On a secondary the mode that its primary last reported; `unknown` before
+    /// wanted: `sync`, `nearsync`, `async`, `superasync`, `logging`. On a secondary the mode that its primary last reported; `unknown` before
     pub mode: String,
     /// where the group is
     pub state: GroupState,
@@ -302,6 +303,9 @@ pub struct QueueView {
     pub disk_failed: bool,
     /// milliseconds: sum of the time writers waited for room
     pub blocked_ms: u64,
+    /// writers that waited for room, by how long each waited; empty from an older daemon
+    #[serde(default)]
+    pub waits: LatencyClasses,
     /// writers that wait for room now
     #[serde(default)]
     pub waiting_writers: u64,

@@ -181,7 +181,8 @@ fn queue(snapshot: &GroupSnapshot) -> api::QueueView {
         full_in_s: full_in((filled_bytes, full_bytes), pace).map(|left| left.round() as u64),
         limit_bytes: now.settings.queue_bytes,
         limit_items: now.settings.queue_items,
-        blocked_ms: milliseconds(now.queue.blocked),
+        blocked_ms: milliseconds(now.queue.waits.sum()),
+        waits: room_waits(&now.queue.waits),
         waiting_writers: now.queue.blocked_writers,
         held_up_ms: now.queue.holds_writers_up.then(|| milliseconds(now.queue.held_up)),
         disk_bytes: now.queue.disk_bytes,
@@ -189,6 +190,15 @@ fn queue(snapshot: &GroupSnapshot) -> api::QueueView {
         disk_bytes_hwm: now.queue.disk_bytes_hwm,
         spilled_bytes: now.queue.spilled_bytes,
         disk_failed: now.queue.disk_has_failed,
+    }
+}
+
+fn room_waits(waits: &figures::RoomWaits) -> api::LatencyClasses {
+    let us = |wait: &Duration| u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+    api::LatencyClasses {
+        bounds_us: figures::RoomWaits::BOUNDS.iter().map(us).collect(),
+        counts: waits.counts.to_vec(),
+        sum_us: us(&waits.sum()),
     }
 }
 
@@ -467,7 +477,7 @@ fn queue_warning(
         return Some(format!("more is written than the link carries: writers were held up for {lost} of late; {then}"));
     }
     let full = |have: u64, limit: u64| have.saturating_mul(100) >= limit.saturating_mul(QUEUE_WARNING_PERCENT);
-    let then = match settings.when_full {
+    let then = match settings.when_full() {
         WhenFull::Block => "writers will soon wait",
         WhenFull::Bitmap => "the group will soon go to logging",
     };
@@ -531,7 +541,7 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapsh
             ("compared_bytes", now.compared_bytes),
             ("shipped_bytes", now.shipped_bytes),
             ("pulled_bytes", now.pulled_bytes),
-            ("blocked_ms", milliseconds(now.queue.blocked)),
+            ("blocked_ms", milliseconds(now.queue.waits.sum())),
             ("bitmap_bytes", stored.bitmap),
             ("journal_bytes", stored.journal),
             ("undo_bytes", stored.undo),

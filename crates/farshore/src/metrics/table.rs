@@ -63,6 +63,8 @@ enum MetricReader {
     VolumeSum(&'static str),
     VolumeTime(&'static str),
     GroupThresholds,
+    /// How long writers waited for room.
+    GroupWaits,
     Peer(Read<PeerStatusView>),
     PeerMoment(Age<PeerStatusView>),
     Volume(Read<VolumeView>),
@@ -70,7 +72,7 @@ enum MetricReader {
 }
 
 /// Modes as groups have them, and the word for one that was not heard of.
-const MODES: Words = &["sync", "nearsync", "async", "logging", "unknown"];
+const MODES: Words = &["sync", "nearsync", "async", "logging", "superasync", "unknown"];
 
 use MetricReader as Of;
 use MetricType::{Counter, Gauge};
@@ -244,6 +246,7 @@ pub(super) const ROWS: &[MetricRow] = &[
         Of::Group(Gauge, |group| group.queue.full_in_s.and_then(|left| real(left as f64)))),
     row("group_queue_blocked", Some(Seconds), "Time that writers waited for room, all of them added up.",
         Of::Group(Counter, |group| seconds(group.queue.blocked_ms))),
+    row("group_queue_wait", Some(Seconds), "How long each writer that waited for room did.", Of::GroupWaits),
     row("group_queue_waiting_writers", None, "Writers that wait for room now.",
         Of::Group(Gauge, |group| whole(group.queue.waiting_writers))),
     row("group_queue_held_up", Some(Seconds), "For how long a full queue held writers up of late; left out while it does not.",
@@ -350,7 +353,7 @@ impl MetricRow {
             Of::Node(kind, _) | Of::Link(kind, _) | Of::Group(kind, _) => kind,
             Of::NodeInfo | Of::LinkInfo => MetricType::Info,
             Of::Command(_) | Of::GroupSum(_) | Of::VolumeSum(_) | Of::VolumeTime(_) => Counter,
-            Of::CommandLatency => MetricType::Histogram,
+            Of::CommandLatency | Of::GroupWaits => MetricType::Histogram,
             Of::CertificateEnds
             | Of::LinkMoment(_)
             | Of::LinkWord(..)
@@ -383,7 +386,7 @@ impl MetricRow {
             Of::Link(..) | Of::LinkMoment(_) => vec!["peer"],
             Of::LinkWord(label, ..) => vec!["peer", label],
             Of::LinkInfo => vec!["peer", "congestion", "compression"],
-            Of::Group(..) | Of::GroupSum(_) => vec!["group"],
+            Of::Group(..) | Of::GroupSum(_) | Of::GroupWaits => vec!["group"],
             Of::GroupWord(label, ..) => vec!["group", label],
             Of::GroupThresholds => vec!["group", "level"],
             Of::Peer(_) | Of::PeerMoment(_) => vec!["group", "peer"],
@@ -450,6 +453,13 @@ impl MetricRow {
                 };
                 found.into_iter().for_each(|sum| put(&[name, ("volume", &volume.name)], value(sum)));
             }),
+            Of::GroupWaits => {
+                let waits = &group.queue.waits;
+                Some(waits)
+                    .filter(|waits| !waits.counts.is_empty())
+                    .into_iter()
+                    .for_each(|waits| put(&[name], MetricValue::Latency(waits)));
+            }
             Of::GroupThresholds => {
                 let thresholds = group.rpo.unwrap_or_default();
                 for (level, lag) in [("warn", thresholds.warn_seconds), ("error", thresholds.error_seconds)] {

@@ -1,11 +1,13 @@
 //! A group's queue on one page.
 
+use std::time::Duration;
+
 use toolkit::screen::{Colour, Paint, clean};
-use units::exact::{show_seconds, show_size};
+use units::exact::{duration_text, show_seconds, show_size};
 
 use super::lag_text;
 use super::table::titled;
-use crate::api::{GroupQueue, QueueView, Role};
+use crate::api::{GroupQueue, LatencyClasses, QueueView, Role};
 
 const WIDTH: usize = 10;
 /// Characters of the bar of a queue's fill.
@@ -41,6 +43,9 @@ pub fn page(group: &GroupQueue, paint: &Paint) -> String {
         line("", &format!("{bytes}, {items} writes since the peaks were reset"));
     }
     line("Writers", &format!("{}; {} wait now", waited(queue), queue.waiting_writers));
+    if let Some(waits) = waits(&queue.waits) {
+        line("Waits", &waits);
+    }
     text
 }
 
@@ -95,6 +100,16 @@ pub fn waited(queue: &QueueView) -> String {
         0 => "no writer waited".to_owned(),
         ms => format!("writers waited {} in all", show_seconds(ms as f64 / 1000.0)),
     }
+}
+
+/// `480 waited: 312 up to 10ms, 168 up to 1s`; `None`: nobody waited.
+fn waits(waits: &LatencyClasses) -> Option<String> {
+    let all = waits.counts.iter().fold(0_u64, |all, more| all.saturating_add(*more));
+    let bound = |us: &u64| format!("up to {}", duration_text(Duration::from_micros(*us)));
+    let bounds = waits.bounds_us.iter().map(bound).chain(["longer".to_owned()]);
+    let classes = waits.counts.iter().zip(bounds).filter(|(count, _)| **count > 0);
+    let classes = classes.map(|(count, bound)| format!("{count} {bound}")).collect::<Vec<_>>().join(", ");
+    (all > 0).then(|| format!("{all} waited: {classes}"))
 }
 
 fn bar(share: f64) -> String {
@@ -186,6 +201,16 @@ mod tests {
     fn a_secondary_that_cannot_ask_says_who_has_the_queue() {
         let text = page(&GroupQueue { role: Role::Secondary, ..group() }, &Paint::plain());
         assert!(text.ends_with("the primary has it, and did not answer\n"), "{text}");
+    }
+
+    #[test]
+    fn writers_that_waited_are_shown_by_how_long_they_did() {
+        let waits = |counts| LatencyClasses { bounds_us: vec![10_000, 100_000, 1_000_000], counts, sum_us: 9 };
+        let queue = QueueView { blocked_ms: 12_300, waits: waits(vec![312, 0, 167, 1]), ..group().queue };
+        let text = page(&GroupQueue { queue, ..group() }, &Paint::plain());
+        let wanted = "  Writers   writers waited 12 s in all; 0 wait now\n  \
+            Waits     480 waited: 312 up to 10ms, 167 up to 1s, 1 longer\n";
+        assert!(text.ends_with(wanted), "{text}");
     }
 
     #[test]
