@@ -20,6 +20,7 @@ mod front_desk;
 mod group_directory;
 mod history_room;
 mod left_volumes;
+mod link_rate;
 mod link_view;
 pub mod names;
 mod open;

@@ -173,6 +173,28 @@ fn compression_begins_at_once_and_shows_what_it_saves() {
 }
 
 /// A rate is shared: what one group writes takes its turns beside what another has to sync, and does not wait for its end.
+/// The whole day has a rate of its own, which goes before `rate`, and is told from it.
+#[test]
+fn a_schedule_goes_before_the_rate_and_is_seen() {
+    let mut pair = replicating("");
+    let allowed = |pair: &Pair| link(pair, Side::Near)["allowed_bytes_per_s"].clone();
+    assert!(allowed(&pair).is_null());
+    pair.done(Side::Near, &["link", "set", "rate=80Mbit/s"]);
+    assert_eq!(allowed(&pair), 10_000_000);
+    let (code, said) =
+        pair.output_of(Side::Near, &["link", "set", "schedule=00:00-12:00 64kbit/s, Tue 11:00-13:00 1Mbit/s"]);
+    assert!(code == 2 && said.contains("overlap from Tue 11:00 on"), "{code}: {said}");
+    assert_eq!(allowed(&pair), 10_000_000, "what is refused changes nothing");
+    pair.done(Side::Near, &["link", "set", "schedule=00:00-24:00 64kbit/s"]);
+    assert_eq!(allowed(&pair), 8_000);
+    let (_, said) = pair.output_of(Side::Near, &["link", "show"]);
+    assert!(said.contains("at most 64.0 kbit/s now"), "{said}");
+    pair.qemu_io(Side::Near, "data", &["write -P 7 0 64k"]);
+    pair.until("what is to be sent waits for it", |pair| link(pair, Side::Near)["rate_held"] == true);
+    pair.done(Side::Near, &["link", "set", "schedule=default", "rate=unlimited"]);
+    ends_equal(pair);
+}
+
 #[test]
 fn writes_go_before_the_sync_of_another_group_under_a_rate() {
     let mut pair = Pair::new(&PairPlan { head: OTHER, ..SMALL });

@@ -28,6 +28,7 @@ mod overrides;
 pub mod pair;
 mod problem;
 mod role_hooks;
+pub mod schedule;
 mod sheet;
 pub mod suggest;
 
@@ -50,3 +51,4 @@ pub use overrides::link::LinkOverrides;
 pub use overrides::{DEFAULT, Overrides};
 pub use problem::{ConfigProblem, Problems, TextPosition};
 pub use role_hooks::{RoleHook, RoleHooks};
+pub use schedule::{RateSchedule, WeekMinute};

@@ -7,6 +7,7 @@ use host::link::{Compression, CongestionChoice, FrameOptions, Method, SocketOpti
 use crate::forms::{ValueForm, duration, or, rate, size};
 use crate::keys::{self, Takes, keyed};
 use crate::limits;
+use crate::schedule::{RateSchedule, WeekMinute};
 use units::exact::duration_text;
 
 /// What `link set` changes while links run.
@@ -58,6 +59,15 @@ keyed! {
         "rate" => rate_bits: Option<u64> = or("unlimited", "", rate(limits::PACING));
             "of what this node sends, all groups, replication and syncs together, such as \"50Mbit/s\"",
             "what this node sends at most on each link, all groups, replication and syncs together, such as `\"50Mbit/s\"`, counted after compression. Less leaves more of the line to others and lets the lag grow";
+        "schedule" => schedule: RateSchedule = ValueForm::new(
+                "word",
+                "times and rates",
+                RateSchedule::default(),
+                |text, _| RateSchedule::parse(text),
+                RateSchedule::to_string,
+            );
+            "other rates by the clock, such as \"Mon-Fri 08:00-18:00 20Mbit/s\"; off",
+            "`rate` by the clock of this node, in its time zone, such as `\"Mon-Fri 08:00-18:00 20Mbit/s, Sat 22:00-06:00 unlimited\"`; at other times `rate` holds. `\"off\"`: always. Times that overlap are refused";
     }
 }
 
@@ -113,9 +123,10 @@ impl LinkSettings {
         options.with_buffers(buffers)
     }
 
-    /// What is done with frames.
-    pub fn flow(&self) -> FrameOptions {
-        FrameOptions { compression: self.compression, rate: self.rate_bits.map(|bits| bits / 8) }
+    /// What is done with frames at this time.
+    pub fn flow(&self, now: WeekMinute) -> FrameOptions {
+        let rate_bits = self.schedule.at(now).unwrap_or(self.rate_bits);
+        FrameOptions { compression: self.compression, rate: rate_bits.map(|bits| bits / 8) }
     }
 }
 
@@ -173,6 +184,7 @@ mod tests {
             ("pacing", "93Mbit/s"),
             ("compression", "zstd:-5"),
             ("rate", "128kbit/s"),
+            ("schedule", "Mon-Fri 08:00-18:00 20Mbit/s, Sat 22:00-06:00 unlimited"),
         ] {
             let key = LinkKey::named(key);
             others.set(key, text).expect("a good value");
@@ -187,6 +199,17 @@ mod tests {
         }
     }
 
+    const NOON: WeekMinute = WeekMinute::new(0, 12, 0);
+
+    #[test]
+    fn a_schedule_goes_before_the_rate() {
+        let mut settings = LinkSettings::default();
+        settings.set(LinkKey::named("rate"), "80Mbit/s").expect("a good value");
+        settings.set(LinkKey::named("schedule"), "12:00-13:00 8Mbit/s, 13:00-14:00 unlimited").expect("a good value");
+        let rates = [11, 12, 13, 14].map(|hour| settings.flow(WeekMinute::new(0, hour, 0)).rate);
+        assert_eq!(rates, [Some(10_000_000), Some(1_000_000), None, Some(10_000_000)]);
+    }
+
     #[test]
     fn zstd_without_a_level_is_the_fastest_that_is_worth_its_name() {
         let mut settings = LinkSettings::default();
@@ -197,7 +220,7 @@ mod tests {
             ("off", Compression::Off),
         ] {
             settings.set(LinkKey::named("compression"), text).expect("a good value");
-            assert_eq!(settings.flow(), FrameOptions { compression: flow, rate: None });
+            assert_eq!(settings.flow(NOON), FrameOptions { compression: flow, rate: None });
         }
     }
 
@@ -205,7 +228,7 @@ mod tests {
     fn the_defaults_are_the_data_paths() {
         let timeout = limits::LINK_TIMEOUT.default;
         assert_eq!(LinkSettings::default().socket_options(timeout), SocketOptions::default());
-        assert_eq!(LinkSettings::default().flow(), FrameOptions::default());
+        assert_eq!(LinkSettings::default().flow(NOON), FrameOptions::default());
         let patient = LinkSettings::default().socket_options(Duration::from_secs(60));
         assert_eq!(patient.user_timeout, Duration::from_secs(120), "a patient link is not cut by the kernel");
     }
@@ -225,6 +248,7 @@ mod tests {
             ("pacing", "100", "no unit"),
             ("pacing", "1kbit/s", "out of bounds"),
             ("rate", "off", "or \"unlimited\""),
+            ("schedule", "08:00-18:00 1Mbit/s, 17:00-19:00 2Mbit/s", "overlap from Mon 17:00 on"),
             ("compression", "gzip", "use \"off\""),
             ("compression", "zstd:19", "\"zstd:-7\" (fastest) to \"zstd:9\""),
             ("compression", "zstd:", "is not a level"),

@@ -55,7 +55,10 @@ pub struct LinkReport {
     /// bytes of frames since the connection came up, before (plain) and after (wire) compression; `null` when not connected
     #[serde(default)]
     pub compression: Option<CompressionStatus>,
-    /// whether the setting `rate` holds sending back now; `null` when not connected
+    /// bytes per second that this node sends at most now, by `rate` and `schedule`; `null`: no limit
+    #[serde(default)]
+    pub allowed_bytes_per_s: Option<u64>,
+    /// whether that holds sending back now; `null` when not connected
     #[serde(default)]
     pub rate_held: Option<bool>,
     /// what limits the link; `null` as `tcp`

@@ -35,6 +35,7 @@ use super::events::commands::{CommandEnd, CommandSource, CommandText};
 use super::events::looks::{GroupFacts, GroupLooks, LOOK_EVERY};
 use super::events::notices::NoticeReader;
 use super::events::{CommandUnderWay, EventKeeper};
+use super::link_rate::{self, LinkRate};
 use super::operations::{Operations, SyncLook};
 use super::reconnect::{ReconnectReason, reconnect};
 use super::recorder::MinuteRecorder;
@@ -109,6 +110,7 @@ pub(super) struct Desk {
     refused: RefusedGroups,
     /// Opens groups that come, and seals those that leave.
     reopener: Arc<GroupReopener>,
+    link_rate: LinkRate,
     late: LateGroups,
     leaving: LeavingVolumes,
 }
@@ -172,6 +174,7 @@ impl Desk {
             renewal,
             refused,
             reopener,
+            link_rate: LinkRate::default(),
             late: LateGroups::default(),
             leaving: LeavingVolumes::default(),
         }
@@ -187,8 +190,20 @@ impl Desk {
     pub async fn look_for_ever(self: Rc<Self>) {
         let primaries = self.demotions.look_for_ever(&self.config, &self.control);
         let (scrubs, reverses) = (self.scrub_for_ever(), reverse::go_on_for_ever(&self));
-        let terms = self.record_terms_for_ever();
-        tokio::join!(self.watch_for_ever(), terms, primaries, self.renew_for_ever(), scrubs, reverses);
+        let (terms, rate) = (self.record_terms_for_ever(), self.follow_schedule_for_ever());
+        tokio::join!(self.watch_for_ever(), terms, primaries, self.renew_for_ever(), scrubs, reverses, rate);
+    }
+
+    /// Whoever changes the settings of the link tells the data path then; the clock changes what a schedule says.
+    async fn follow_schedule_for_ever(&self) {
+        loop {
+            sleep(link_rate::LOOK_EVERY).await;
+            let Ok(_alone) = self.changing.try_lock() else { continue };
+            let effective = self.link_overrides.lock().await.effective(&self.config().link.settings);
+            if !effective.schedule.is_off() && self.link_rate.tell(&effective, &self.control).await.is_err() {
+                return;
+            }
+        }
     }
 
     async fn record_terms_for_ever(&self) {
@@ -227,7 +242,7 @@ impl Desk {
         // revoked after that would stay.
         let Ok(_alone) = self.changing.try_lock() else { return Ok(false) };
         let groups = self.control.snapshot().await?.groups;
-        let needs_peer = |group: &GroupSnapshot| matches!(group.status.mode, Some(Mode::Sync | Mode::Nearsync));
+        let needs_peer = |group: &GroupSnapshot| group.status.mode.is_some_and(Mode::promises);
         let is_under_way = |group: &GroupSnapshot| matches!(group.status.state, State::Syncing | State::CatchingUp);
         if groups.iter().any(is_under_way) {
             return Ok(false);
@@ -702,7 +717,7 @@ impl Desk {
             let unchanged = warnings.is_empty();
             return Ok(Reply::of(message, warnings, unchanged));
         }
-        self.control.set_flow(effective.flow()).await?;
+        self.link_rate.tell(&effective, &self.control).await?;
         let options = effective.socket_options(from_file.timeout);
         let reconnects = options != before.socket_options(from_file.timeout);
         if reconnects {

@@ -10,6 +10,7 @@ use settings::keys::SettingKey;
 use settings::{Config, Keyed, LinkOverrides, Overrides};
 use units::exact::show_seconds;
 
+use super::link_rate;
 use crate::api;
 
 /// One for each peer.
@@ -34,6 +35,7 @@ fn report(
     // `auto` changes it while the connection is up.
     let seen = link.reading.as_ref().map(|reading| reading.now.congestion.to_string());
     let congestion = seen.filter(|name| !name.is_empty()).or_else(|| Some(connection?.socket.congestion.clone()));
+    let effective = overrides.effective(&config.link.settings);
     let mut warnings = connection.map(|connection| connection.socket.warnings.clone()).unwrap_or_default();
     warnings.extend(link.reading.as_ref().and_then(risen));
     Some(api::LinkReport {
@@ -44,13 +46,14 @@ fn report(
         address: connection.map(|connection| connection.address.to_string()),
         dialed: connection.map(|connection| connection.dialed),
         connections: link.connections,
-        settings: settings(overrides, &overrides.effective(&config.link.settings)),
+        settings: settings(overrides, &effective),
         socket: connection.map(|connection| api::SocketStatus {
             congestion: congestion.clone().unwrap_or_default(),
             ..socket(&connection.socket)
         }),
         tcp: link.reading.as_ref().map(tcp),
         compression: link.carried.as_ref().map(compression),
+        allowed_bytes_per_s: effective.flow(link_rate::week_minute()).rate,
         rate_held: link.carried.map(|carried| carried.is_held),
         limit: link.reading.as_ref().map(|reading| reading.limit.word().into()),
         verdict: link.reading.as_ref().map(|reading| reading.sentence(congestion.as_deref().unwrap_or_default())),

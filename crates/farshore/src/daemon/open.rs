@@ -32,7 +32,7 @@ use super::names::Strays;
 use super::patience::Patience;
 use super::reverses::Reverses;
 use super::seals::{GroupSeals, Seals};
-use super::{disk_queue, other_volumes, state_files, terms};
+use super::{disk_queue, link_rate, other_volumes, state_files, terms};
 
 /// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
 /// waits for memory.
@@ -510,7 +510,7 @@ fn link_setup(config: &Config, here: &ConfiguredNode, link_overrides: &LinkOverr
         peers,
         listen: vec![here.address],
         socket: settings.socket_options(config.link.timeout),
-        flow: settings.flow(),
+        flow: settings.flow(link_rate::week_minute()),
         control: None,
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use engine::state::{Degrade, Mode, Policy, State};
+use engine::state::{Degrade, Policy, State};
 use engine::{Command, GroupId, Settings};
 use host::driver::{DriverControl, DriverSnapshot, Gone};
 use host::link::SocketOptions;
@@ -87,7 +87,7 @@ fn would_degrade(now: &DriverSnapshot, id: GroupId, settings: &Settings) -> bool
         Some(State::CatchingUp) => settings.degrade == Degrade::Logging,
         _ => false,
     };
-    matches!(settings.mode, Mode::Sync | Mode::Nearsync) && settings.policy == Policy::Degrade && costs
+    settings.mode.promises() && settings.policy == Policy::Degrade && costs
 }
 
 /// Every link that was up came up again, or the hold has ended without it. What other groups are in says nothing of `held`: one

@@ -89,8 +89,9 @@ fn page(link: &LinkReport, paint: &Paint) -> String {
     if let Some(tcp) = &link.tcp {
         tcp_lines(tcp, &mut line);
     }
-    if link.rate_held == Some(true) {
-        line("Rate", "what is to be sent waits for the rate allowed (the setting `rate`)");
+    let waits = if link.rate_held == Some(true) { "; what is to be sent waits for the rate" } else { "" };
+    if let Some(allowed) = link.allowed_bytes_per_s {
+        line("Rate", &format!("at most {} now{waits}", show_rate(allowed as f64)));
     }
     if let Some(compression) = &link.compression {
         line("Compression", &compression_line(compression));

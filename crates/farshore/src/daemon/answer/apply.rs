@@ -504,7 +504,7 @@ impl ConfigDesk<'_> {
     async fn takes_link(&self, before: &Config, config: &Config) -> Result<(), Gone> {
         let overrides = self.0.link_overrides.lock().await.clone();
         let effective = overrides.effective(&config.link.settings);
-        self.0.control.set_flow(effective.flow()).await?;
+        self.0.link_rate.tell(&effective, &self.0.control).await?;
         let options = effective.socket_options(config.link.timeout);
         if options != overrides.effective(&before.link.settings).socket_options(before.link.timeout) {
             reconnect(&self.0.control, &self.0.settings_of_groups().await, ReconnectReason::Retuned(options)).await?;
