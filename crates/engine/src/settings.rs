@@ -34,10 +34,14 @@ pub enum StartAlone {
 }
 
 impl Settings {
+    /// What becomes of a write that finds the queue full, as mode and setting have it together.
+    pub fn when_full(&self) -> WhenFull {
+        if self.mode == Mode::Superasync { WhenFull::Bitmap } else { self.when_full }
+    }
+
     /// Writers who wait for the peer are answered without it in the end, and the queue keeps the order then.
     pub fn keeps_order_alone(&self) -> bool {
-        let promises = matches!(self.mode, Mode::Sync | Mode::Nearsync);
-        promises && self.policy != Policy::Strict && self.degrade == Degrade::Queue
+        self.mode.promises() && self.policy != Policy::Strict && self.degrade == Degrade::Queue
     }
 }
 

@@ -10,10 +10,13 @@ pub enum Mode {
     Nearsync,
     Async,
     Logging,
+    /// As `Async`, and a full queue delays no writer either: the order goes, as [`WhenFull::Bitmap`] has it.
+    Superasync,
 }
 
 impl Mode {
-    pub const ALL: [Mode; 4] = [Mode::Sync, Mode::Nearsync, Mode::Async, Mode::Logging];
+    /// In the order of their numbers.
+    pub const ALL: [Mode; 5] = [Mode::Sync, Mode::Nearsync, Mode::Async, Mode::Logging, Mode::Superasync];
 
     pub fn word(self) -> &'static str {
         match self {
@@ -21,7 +24,18 @@ impl Mode {
             Mode::Nearsync => "nearsync",
             Mode::Async => "async",
             Mode::Logging => "logging",
+            Mode::Superasync => "superasync",
         }
+    }
+
+    /// An answer to a writer says something of the peer.
+    pub fn promises(self) -> bool {
+        matches!(self, Mode::Sync | Mode::Nearsync)
+    }
+
+    /// Writers never wait for the peer, and what they wrote follows.
+    pub fn follows_behind(self) -> bool {
+        matches!(self, Mode::Async | Mode::Superasync)
     }
 
     /// As records and frames name it.

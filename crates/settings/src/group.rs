@@ -15,8 +15,8 @@ use units::exact::{bounded_duration, bounded_size, duration_text, size_text};
 /// # Errors
 /// A sentence with the modes there are.
 pub fn parse_mode(text: &str) -> Result<Mode, String> {
-    if let "superasync" | "periodic" = text {
-        return Err(format!("{text:?} is not in this version; use \"async\", or \"sync\", \"nearsync\", \"logging\""));
+    if text == "periodic" {
+        return Err("\"periodic\" is not in this version; nearest to it is \"superasync\"".to_owned());
     }
     one_of("mode", text, &Mode::ALL, Mode::word)
 }
@@ -116,7 +116,7 @@ keyed! {
     pub struct LiveSettings, takes(Takes::Effect), beside(not_live) {
         "mode" => mode: Mode = word(&Mode::ALL, Mode::word, Mode::Async, parse_mode);
             "sync, nearsync, async, logging",
-            "what an acknowledgement waits for, see below. `\"superasync\"` and `\"periodic\"` are not in this version";
+            "what an acknowledgement waits for, see below. `\"periodic\"` is not in this version";
         "policy" => policy: PolicyChoice = word(&PolicyChoice::ALL, PolicyChoice::as_str, PolicyChoice::Degrade, PolicyChoice::parse);
             "peer unreachable in sync or nearsync: degrade, hold (for `hold`), strict",
             "`sync` and `nearsync` when the peer is unreachable or a write waited longer than `wait_limit`: writers go on without the peer, see `degrade`; writers stand still for `hold`, then degrade; or writes wait and then fail";
@@ -325,7 +325,6 @@ mod tests {
         let mut settings = LiveSettings::default();
         for (key, text, hint) in [
             ("mode", "asink", "did you mean \"async\"?"),
-            ("mode", "superasync", "not in this version"),
             ("mode", "periodic", "not in this version"),
             ("policy", "hodl", "did you mean \"hold\"?"),
             ("degrade", "queu", "did you mean \"queue\"?"),

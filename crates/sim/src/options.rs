@@ -95,9 +95,9 @@ impl SimOptions {
 
     fn draw_small(seed: u64) -> SimOptions {
         let mut rng = Rng::new(seed);
-        let mut modes = vec![*rng.pick(&[Mode::Sync, Mode::Nearsync, Mode::Async, Mode::Async])];
+        let mut modes = vec![*rng.pick(&[Mode::Sync, Mode::Nearsync, Mode::Async, Mode::Superasync])];
         if rng.percent(40) {
-            modes.push(*rng.pick(&[Mode::Sync, Mode::Nearsync, Mode::Async, Mode::Logging]));
+            modes.push(*rng.pick(&Mode::ALL));
         }
         let window_bytes = *rng.pick(&[192 * KIB, 256 * KIB, MIB, 4 * MIB]);
         let delay_ns = *rng.pick(&[100_000, 1_000_000, 5_000_000, 25_000_000]);

@@ -10,6 +10,7 @@ use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options};
 
 const PRIMARY: usize = 0;
+const SECONDARY: usize = 1;
 
 /// A quarter of a MiB in memory, and a disk queue of this size.
 fn small_memory(queue_disk_bytes: u64) -> SimOptions {
@@ -123,6 +124,31 @@ fn nobody_waits_for_a_slow_link_where_a_full_queue_goes_to_the_bitmap() {
     assert!(world.coverage(PRIMARY, CoveragePoint::QueueFullToBitmap) > 0);
     world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
     world.drain();
+}
+
+/// `superasync`: nobody waits for the link, whatever `queue.when_full` says, and the copy grows younger all the time.
+#[test]
+fn in_superasync_nobody_waits_and_the_copy_follows_twice_the_links_rate() {
+    for queue_disk_bytes in [0, 512 * KIB] {
+        let slow = SimOptions { bytes_per_s: 200_000, modes: vec![Mode::Superasync], ..small_memory(queue_disk_bytes) };
+        let mut world = in_step(slow);
+        let (mut longest, mut newest, mut changed, mut oldest) = (0, None, world.now(), 0);
+        for _ in 0..240 {
+            longest = writes(&mut world, 200).max(longest);
+            world.pass(SECOND / 2);
+            let image = world.figures(SECONDARY).promotable;
+            assert!(image.is_some(), "it can be promoted at every look");
+            if image != newest {
+                (newest, changed) = (image, world.now());
+            }
+            oldest = oldest.max(world.now() - changed);
+        }
+        assert!(longest < 100 * MILLISECOND, "{longest} ns");
+        assert!(oldest <= 30 * SECOND, "the image stood still for {} s", oldest / SECOND);
+        assert!(world.coverage(PRIMARY, CoveragePoint::QueueFullToBitmap) > 0);
+        world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
+        world.drain();
+    }
 }
 
 /// The disk queue cannot be written: memory goes on alone, and what stands on disk is still sent in order.

@@ -17,7 +17,7 @@ use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::Promotion;
 use crate::shared::promotion::NOT_IN_WINDOW;
-use crate::state::{Mode, Policy, State};
+use crate::state::{Policy, State};
 use crate::time::Mono;
 use crate::{RefusalCode, SendPayload, Settings};
 
@@ -79,7 +79,7 @@ fn may_give(group: &Group, cx: &Cx) -> Option<Duration> {
 
 /// How long writers are held by these settings for a peer that is away, if it is the peer's durability that they wait for.
 fn promised(settings: &Settings) -> Option<Duration> {
-    let promises = matches!(settings.mode, Mode::Sync | Mode::Nearsync);
+    let promises = settings.mode.promises();
     let Policy::Hold(window) = settings.policy else { return None };
     promises.then_some(window)
 }

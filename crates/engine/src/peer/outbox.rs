@@ -117,7 +117,7 @@ impl Outbox {
 
     /// What this group is to its link.
     pub fn link_use(&self, common: &GroupCommon) -> LinkUse {
-        let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
+        let promises = common.settings.mode.promises();
         let awaited = promises && self.stream().is_some_and(PeerStream::is_promised);
         LinkUse { sends: !self.is_apart(), awaited }
     }

@@ -14,7 +14,7 @@ use crate::shared::cost::{cost, frame_cost};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::reads::SyncRange;
 use crate::shared::write::{AckLevel, WriteKind, WriteOp};
-use crate::state::{Mode, Pause, State};
+use crate::state::{Pause, State};
 use crate::time::{Mono, Wall};
 use crate::{SendPayload, Settings, Slice, limits};
 use core::time::Duration;
@@ -210,7 +210,7 @@ impl PeerStream {
     pub fn may_promise(&self, now: Mono, settings: &Settings, rate: Option<u64>) -> bool {
         let due = now.since(self.catching_up_since) >= limits::CATCH_UP_AFTER;
         let is_small = self.queue.bytes() <= limits::CATCH_UP_BYTES;
-        if settings.mode == Mode::Async {
+        if settings.mode.follows_behind() {
             return true;
         }
         let Some(through) = self.alone_through else { return due || is_small };

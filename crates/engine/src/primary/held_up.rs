@@ -8,7 +8,7 @@ use core::time::Duration;
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::shared::coverage::CoveragePoint;
-use crate::state::{Mode, Policy};
+use crate::state::Policy;
 use crate::time::Mono;
 use crate::{Event, Settings, limits};
 
@@ -83,7 +83,7 @@ fn limit(settings: &Settings) -> Duration {
 }
 
 fn promises(settings: &Settings) -> bool {
-    matches!(settings.mode, Mode::Sync | Mode::Nearsync)
+    settings.mode.promises()
 }
 
 /// Under `strict` nobody is answered alone, and what waits less than `wait_limit` need not fail.
@@ -94,6 +94,7 @@ fn bears_it(settings: &Settings) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::Mode;
 
     const SECOND: u64 = 1_000_000_000;
 

@@ -15,7 +15,7 @@ use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::PEER_FAILED;
 use crate::shared::lifecycle::Phase;
 use crate::shared::wakes::Wake;
-use crate::state::{Mode, Policy, State};
+use crate::state::{Policy, State};
 
 impl Primary {
     /// The peer is connected and of no use: to its writers that is as good as a lost link, and the policy says whether they
@@ -23,7 +23,7 @@ impl Primary {
     pub fn peer_failed(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let why = PEER_FAILED;
         let holds = matches!(common.settings.policy, Policy::Hold(_) | Policy::Strict);
-        let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
+        let promises = common.settings.mode.promises();
         if common.role() == Role::Primary && holds && promises && self.peer.outbox.streams() {
             return self.stream_lost(common, cx, why);
         }

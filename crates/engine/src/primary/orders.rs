@@ -13,6 +13,7 @@ use crate::shared::coverage::CoveragePoint;
 use crate::shared::wakes::Wake;
 use crate::state::{Mode, Policy, State};
 use crate::{CommandResult, RefusalCode};
+use alloc::format;
 use alloc::string::ToString;
 
 impl Primary {
@@ -26,11 +27,15 @@ impl Primary {
             self.peer.report_state(common, cx, why_apart(common, cx));
         }
         self.peer.promise_anew(common, cx);
-        if self.peer.state(common) == State::Holding && common.settings.mode == Mode::Async {
+        if self.peer.state(common) == State::Holding && common.settings.mode.follows_behind() {
             // They are answered, the queue keeps the order.
             self.window.forget();
             self.peer.outbox.keep_order(false);
-            self.peer.report_state(common, cx, "the mode became async while the link was down");
+            self.peer.report_state(
+                common,
+                cx,
+                &format!("the mode became {} while the link was down", common.settings.mode.word()),
+            );
             return self.release_waiting(common, cx);
         }
         self.wait_as_the_mode_says(common, cx);

@@ -83,7 +83,7 @@ impl Primary {
     /// Who waits for the peer waits for no more of it than the mode asks now, as slow as the peer may be.
     pub fn wait_as_the_mode_says(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         match common.settings.mode {
-            Mode::Async => self.release_waiting(common, cx),
+            Mode::Async | Mode::Superasync => self.release_waiting(common, cx),
             Mode::Nearsync => {
                 let mut at = 0;
                 let both_have_it = self.peer.outbox.has_what_was_acknowledged(common);
@@ -123,11 +123,11 @@ impl Primary {
             self.release_waiting(common, cx);
         }
         let holds = matches!(common.settings.policy, Policy::Hold(_) | Policy::Strict);
-        if holds && matches!(common.settings.mode, Mode::Sync | Mode::Nearsync) {
+        if holds && common.settings.mode.promises() {
             self.peer.outbox.promise_from_here();
         }
         match (common.settings.mode, common.settings.policy) {
-            (Mode::Async | Mode::Logging, _) => self.peer.outbox.keep_order(false),
+            (Mode::Async | Mode::Superasync | Mode::Logging, _) => self.peer.outbox.keep_order(false),
             (_, Policy::Degrade) => {
                 self.peer.outbox.keep_order(false);
                 return degrade(self, common, cx, why);

@@ -15,7 +15,7 @@ use crate::primary::Primary;
 use crate::primary::alone::{go_on_alone, is_left_behind, may_go_on_alone};
 use crate::primary::disk_queue::{give_order_up, leave_full_queue, what_is_full};
 use crate::shared::coverage::CoveragePoint;
-use crate::state::{Mode, Policy, State, WhenFull};
+use crate::state::{Policy, State, WhenFull};
 use crate::time::Mono;
 
 /// Those who wait are looked at so often.
@@ -71,8 +71,8 @@ impl Primary {
             return;
         }
         let silent = cx.peer.silent_for(cx.now.mono);
-        let as_in_async = common.settings.mode == Mode::Async || self.peer.outbox.answers_alone();
-        if as_in_async && common.settings.when_full == WhenFull::Bitmap {
+        let as_in_async = common.settings.mode.follows_behind() || self.peer.outbox.answers_alone();
+        if as_in_async && common.settings.when_full() == WhenFull::Bitmap {
             return leave_full_queue(self, common, cx);
         }
         if as_in_async && silent > cx.peer.suspect_after() {
@@ -89,7 +89,7 @@ impl Primary {
             return;
         }
         cx.coverage.hit(CoveragePoint::WaitLimitTripped);
-        let promises = matches!(common.settings.mode, Mode::Sync | Mode::Nearsync);
+        let promises = common.settings.mode.promises();
         let wait_limit = common.settings.wait_limit;
         match common.settings.policy {
             Policy::Strict if promises => self.fail_overdue(common, cx),

@@ -79,7 +79,7 @@ impl GroupWrites {
     /// What a write that is admitted now waits for.
     pub fn awaits(&self, run: RunKey) -> Option<AwaitedPeer> {
         let waits = matches!(self.state, State::Replicating | State::Holding);
-        let promises = matches!(self.mode, Mode::Sync | Mode::Nearsync);
+        let promises = self.mode.promises();
         (waits && promises).then_some(AwaitedPeer { run, mode: self.mode, before: self.excuses })
     }
 

@@ -83,7 +83,7 @@ impl SparseScenario {
 }
 
 fn draw_options(number: u64, rng: &mut Rng) -> SimOptions {
-    let mode = *rng.pick(&[Mode::Async, Mode::Async, Mode::Nearsync, Mode::Sync]);
+    let mode = *rng.pick(&[Mode::Async, Mode::Superasync, Mode::Nearsync, Mode::Sync]);
     let delay_ns = *rng.pick(&[100_000, MILLISECOND, 20 * MILLISECOND, 20 * MILLISECOND]);
     let window_bytes = *rng.pick(&[40 * KIB, 64 * KIB]);
     let base = options(mode, SimOptions::policy(rng));
