@@ -251,3 +251,26 @@ fn writers_that_a_full_queue_holds_up_are_reported_and_let_go() {
     pair.stop_both();
     pair.assert_equal(VOLUMES);
 }
+
+/// The same in `superasync`, set while the group replicates: nobody is held up, and the copy follows.
+#[test]
+fn in_superasync_a_full_queue_holds_nobody_up() {
+    let mut pair = Pair::replicating(&PairPlan { volumes: VOLUMES, volume_bytes: 4 << 20, ..PairPlan::default() });
+    pair.done(Side::Near, &["set", GROUP, "queue.memory=1MiB", "mode=superasync"]);
+    pair.done(Side::Near, &["link", "set", "rate=64kbit/s"]);
+    let run = WriterRun::on_zeroes(3, VOLUMES);
+    let load = WriterLoad::start(&pair, Side::Near, &run, LoadPlan::crowded(VOLUMES));
+    pair.until("the queue is full, and the order goes", |pair| pair.status(Side::Near)["state"] != "replicating");
+    load.wait_for_more(&mut pair, 100);
+    load.stop();
+    let status = pair.status(Side::Near);
+    assert_eq!(status["mode"], "superasync");
+    assert!(status["queue"]["blocked_ms"].as_u64().is_some_and(|waited| waited < 1000), "{}", status["queue"]);
+    assert_eq!(status["queue"]["waiting_writers"], 0, "{}", status["queue"]);
+    pair.done(Side::Near, &["link", "set", "rate=default"]);
+    pair.wait_for_rest(Side::Near);
+    let status = pair.status(Side::Near);
+    assert_eq!((&status["state"], &status["protection"]), (&"replicating".into(), &"queued".into()));
+    pair.stop_both();
+    pair.assert_equal(VOLUMES);
+}
