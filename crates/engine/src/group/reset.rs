@@ -377,8 +377,12 @@ pub(super) fn is_of_this_round(group: &mut Group, cx: &mut Cx, header: &FrameHea
 fn hears_of_role(group: &mut Group, header: &FrameHeader, payload: &FramePayload) {
     let says_who = matches!(header.kind, FrameKind::GroupHello | FrameKind::GroupState);
     let hello = Some(payload).filter(|_| says_who).and_then(|payload| GroupHello::decode(payload.control()));
-    if let (Some(hello), Some(reset)) = (hello, &mut group.reset) {
-        reset.peer_serves = hello.identity.role == Role::Primary && !hello.failed;
+    let Some(hello) = hello else { return };
+    let serves = hello.identity.role == Role::Primary && !hello.failed;
+    // The start may fail before it counts: the next one has to know it as well.
+    group.primary.peer.greeting.follows(serves);
+    if let Some(reset) = &mut group.reset {
+        reset.peer_serves = serves;
     }
 }
 
