@@ -230,3 +230,26 @@ fn groups_that_leave_at_once_drain_in_one_session() {
         here.iter().all(|id| world.glance(0, *id).is_some_and(|glance| glance.state == State::Replicating))
     });
 }
+
+// proves: P6
+/// The operator applies one change right after the other. The group that came had not met its peer, which was promoted meanwhile, and the
+/// next one opened at once: it did not know that it was its own leaving that had ended the session.
+#[test]
+fn a_primary_that_comes_again_twice_waits_for_its_peer() {
+    for step in [0, 5, 20, 35] {
+        let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+        world.pass(10 * SECOND);
+        reloads(&mut world, 0, GROUP);
+        world.until("it is gone", |world| world.glance(0, GROUP).is_none());
+        world.command(1, GROUP, Command::Promote { force: true, entropy: 3 });
+        world.until("it has come", |world| world.glance(0, GROUP).is_some());
+        world.pass(step * MILLISECOND);
+        reloads(&mut world, 0, GROUP);
+        is_back(&mut world, 0);
+        for _ in 0..100 {
+            world.pass(SECOND / 10);
+            assert!(!(world.cluster[0].serves(GROUP) && world.cluster[1].serves(GROUP)), "{step}");
+        }
+        assert!(world.figures(0).reason.contains("stays closed"), "{}", world.figures(0).reason);
+    }
+}
