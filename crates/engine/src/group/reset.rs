@@ -314,6 +314,9 @@ pub(super) fn open_when_met(group: &mut Group, cx: &mut Cx) {
     let unheard = (is_linked || group.link_comes) && greeting.is_missing();
     let wait = alone.max(if unheard { limits::GREETING_LATE_AFTER } else { Duration::ZERO });
     let (now, at) = (cx.now.mono, since.plus(wait));
+    // Who it is may be on its way over a path that carries nothing right now: the link ends, or it is heard.
+    let is_silent = unheard && is_linked && cx.peer.silent_for(now) > cx.peer.suspect_after();
+    let at = if is_silent { at.max(now.plus(limits::START_ALONE_AGAIN)) } else { at };
     if now < at {
         return cx.timers.set(TimerKey::Group(group.common.id(), GroupTimer::StartAlone), at);
     }
