@@ -297,14 +297,19 @@ pub(super) fn open_when_met(group: &mut Group, cx: &mut Cx) {
         return;
     }
     let (greeting, is_linked) = (&group.primary.peer.greeting, cx.peer.link.is_some());
+    let is_unfit = greeting.unfit().is_some();
     if greeting.hello().is_some() {
         *peer_serves = group.primary.peer.reconcile.is_beside_primary(&group.common, greeting);
+    } else if is_unfit {
+        *peer_serves = greeting.served_last();
     }
     *peer_serves &= group.common.settings.start_alone != StartAlone::Serve;
-    if greeting.serves() && *peer_serves {
+    if (greeting.serves() || is_unfit) && *peer_serves {
         cx.coverage.hit(CoveragePoint::ResetBesidePrimary);
         *since = cx.now.mono;
-        group.common.standing.explain(CLOSED_BESIDE_PRIMARY);
+        if !is_unfit {
+            group.common.standing.explain(CLOSED_BESIDE_PRIMARY);
+        }
         return group.common.set_timer(cx, GroupTimer::StartAlone, limits::START_ALONE_AGAIN);
     }
     let alone = match group.common.settings.start_alone {
