@@ -34,6 +34,8 @@ pub(crate) struct Group {
     refused: Option<String>,
     /// It is being started anew, or was and has not met its peer since.
     reset: Option<GroupReset>,
+    /// It has left the node and come again, and the link that fell by that comes up again: it has not met its peer since.
+    link_comes: bool,
     /// What the node's pool knows last that this group holds.
     counted_bytes: u64,
     /// What the link counts of it.
@@ -51,6 +53,7 @@ impl Group {
             stop_wanted: false,
             refused: None,
             reset: None,
+            link_comes: false,
             counted_bytes: 0,
             counted_use: LinkUse::default(),
             common: GroupCommon::new(node, config),

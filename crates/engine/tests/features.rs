@@ -11,9 +11,8 @@ const LINK: LinkId = LinkId(1);
 const SESSION: SessionId = SessionId(9);
 const VOLUME_BYTES: u64 = 1 << 20;
 
-/// Starts a node over blank disks and lets it meet a peer that says this; what it noted and whether it began a sync.
-fn meets(role: Role, hello: &GroupHello) -> (Vec<String>, bool) {
-    let group = GroupConfig {
+fn group(role: Role) -> GroupConfig {
+    GroupConfig {
         id: GROUP,
         tag: 1,
         peer: NodeId(1),
@@ -31,23 +30,32 @@ fn meets(role: Role, hello: &GroupHello) -> (Vec<String>, bool) {
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
-    };
-    let config = NodeConfig {
+    }
+}
+
+fn node(role: Role) -> Node {
+    Node::new(NodeConfig {
         node: NodeId(0),
-        groups: vec![group],
+        groups: vec![group(role)],
         link_timeout: limits::LINK_TIMEOUT_DEFAULT,
         memory_bytes: limits::MEMORY_BYTES_DEFAULT,
         syncs_at_once: limits::SYNCS_AT_ONCE,
-    };
-    let mut node = Node::new(config);
+    })
+}
+
+const CONNECTS: fn() -> Input = || Input::LinkUp { peer: NodeId(1), link: LINK, session: SESSION, apart: Vec::new() };
+
+fn says(hello: &GroupHello) -> Input {
     let control = hello.encode();
     let header = FrameHeader::new(FrameKind::GroupHello, SESSION, GROUP).sealed(&control);
+    Input::Frame { link: LINK, header, payload: FramePayload::Control(control) }
+}
+
+/// Starts a node over blank disks and lets it meet a peer that says this; what it noted and whether it began a sync.
+fn meets(role: Role, hello: &GroupHello) -> (Vec<String>, bool) {
+    let mut node = node(role);
     let mut seen = (Vec::new(), false);
-    for input in [
-        Input::Start { entropy: 1, boot: 1 },
-        Input::LinkUp { peer: NodeId(1), link: LINK, session: SESSION, apart: Vec::new() },
-        Input::Frame { link: LINK, header, payload: FramePayload::Control(control) },
-    ] {
+    for input in [Input::Start { entropy: 1, boot: 1 }, CONNECTS(), says(hello)] {
         handle(&mut node, input, &mut seen);
     }
     seen
@@ -55,7 +63,13 @@ fn meets(role: Role, hello: &GroupHello) -> (Vec<String>, bool) {
 
 /// Every operation of the host is done at once; what is read is blank.
 fn handle(node: &mut Node, input: Input, seen: &mut (Vec<String>, bool)) {
-    let now = Now { mono: Mono(1), wall: Wall(1) };
+    handle_at(node, 0, input, seen);
+}
+
+/// The same after so many seconds. True: an export opened.
+fn handle_at(node: &mut Node, seconds: u64, input: Input, seen: &mut (Vec<String>, bool)) -> bool {
+    let mut opens = false;
+    let now = Now { mono: Mono(1 + seconds * 1_000_000_000), wall: Wall(1) };
     node.handle(now, input);
     while let Some(output) = node.poll_output() {
         let (token, done) = match output {
@@ -71,10 +85,15 @@ fn handle(node: &mut Node, input: Input, seen: &mut (Vec<String>, bool)) {
                 seen.1 = true;
                 continue;
             }
+            Output::Serve { open: true, .. } => {
+                opens = true;
+                continue;
+            }
             _ => continue,
         };
         node.handle(now, Input::Io { token, result: Ok(done) });
     }
+    opens
 }
 
 /// A peer of the other role, with these feature bits.
@@ -95,6 +114,35 @@ fn what_a_peer_cannot_do_without_is_refused_in_a_sentence_on_both_roles() {
         let (notes, decided) = meets(role, &hello(theirs, 0, 0x20));
         let sentence = "the peer runs a newer farshore and needs features this one does not have (bits 0x20); upgrade";
         assert!(!decided && notes.iter().any(|note| note.contains(sentence)), "{role:?}: {notes:?}");
+    }
+}
+
+// proves: P6
+/// A group leaves its node and comes again. Its peer, which was upgraded meanwhile, serves: what it says fits nothing here but that, and the
+/// export opened beside it three seconds later.
+#[test]
+fn a_primary_that_comes_again_is_not_opened_beside_one_that_runs_a_newer_farshore() {
+    for (required, theirs, may_open) in
+        [(0x20, Role::Primary, false), (0x20, Role::Secondary, true), (0, Role::Primary, false)]
+    {
+        let (mut node, mut seen) = (node(Role::Primary), (Vec::new(), false));
+        handle(&mut node, Input::Start { entropy: 1, boot: 1 }, &mut seen);
+        handle(&mut node, CONNECTS(), &mut seen);
+        handle(&mut node, Input::Remove { group: GROUP }, &mut seen);
+        handle(&mut node, Input::LinkDown { link: LINK, reason: String::new() }, &mut seen);
+        let comes = Input::Add { config: Box::new(group(Role::Primary)), entropy: 2, refused: None };
+        let mut opens = handle_at(&mut node, 0, comes, &mut seen);
+        opens |= handle_at(&mut node, 0, CONNECTS(), &mut seen);
+        let mut peer = hello(theirs, 0, required);
+        peer.identity.generation = Generation { number: 9, tag: 9 };
+        opens |= handle_at(&mut node, 0, says(&peer), &mut seen);
+        for seconds in 1..20 {
+            opens |= handle_at(&mut node, seconds, Input::Heard { link: LINK }, &mut seen);
+            opens |= handle_at(&mut node, seconds, Input::Tick, &mut seen);
+        }
+        let reason = node.status().remove(0).reason;
+        assert_eq!(opens, may_open, "{required:#x} {theirs:?}: {reason}");
+        assert!(may_open || reason.contains("stays closed"), "{required:#x} {theirs:?}: {reason}");
     }
 }
 

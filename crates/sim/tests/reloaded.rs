@@ -230,3 +230,62 @@ fn groups_that_leave_at_once_drain_in_one_session() {
         here.iter().all(|id| world.glance(0, *id).is_some_and(|glance| glance.state == State::Replicating))
     });
 }
+
+// proves: P6
+/// The operator applies one change right after the other. The group that came had not met its peer, which was promoted meanwhile, and the
+/// next one opened at once: it did not know that it was its own leaving that had ended the session.
+#[test]
+fn a_primary_that_comes_again_twice_waits_for_its_peer() {
+    for step in [0, 5, 20, 35] {
+        let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+        world.pass(10 * SECOND);
+        reloads(&mut world, 0, GROUP);
+        world.until("it is gone", |world| world.glance(0, GROUP).is_none());
+        world.command(1, GROUP, Command::Promote { force: true, entropy: 3 });
+        world.until("it has come", |world| world.glance(0, GROUP).is_some());
+        world.pass(step * MILLISECOND);
+        reloads(&mut world, 0, GROUP);
+        is_back(&mut world, 0);
+        for _ in 0..100 {
+            world.pass(SECOND / 10);
+            assert!(!(world.cluster[0].serves(GROUP) && world.cluster[1].serves(GROUP)), "{step}");
+        }
+        assert!(world.figures(0).reason.contains("stays closed"), "{}", world.figures(0).reason);
+    }
+}
+
+// proves: P6
+/// The peer was promoted while the cable was out. That comes back for as long as the two need to connect, and what the peer says of itself
+/// is lost with it: the export opened beside it three seconds later, while the link still stood.
+#[test]
+fn a_primary_that_comes_again_is_not_opened_over_a_link_that_has_fallen_silent() {
+    let mut unmet = 0;
+    for step in 0..8 {
+        let slow_path = SimOptions { delay_ns: 25 * MILLISECOND, ..options(Mode::Async, Policy::Degrade) };
+        let mut world = ScenarioWorld::in_peace(slow_path);
+        world.pass(10 * SECOND);
+        world.cut([false; 2]);
+        world.pass(20 * SECOND);
+        world.promote(1, true);
+        world.pass(SECOND + step * 60 * MILLISECOND);
+        // The start takes its time.
+        world.cluster[0].storage.trouble.superblock_ns = 2 * SECOND;
+        reloads(&mut world, 0, GROUP);
+        while world.glance(0, GROUP).is_some() {
+            world.pass(MILLISECOND / 20);
+        }
+        world.pass(400 * MILLISECOND);
+        world.restore_path();
+        let is_connected = |world: &ScenarioWorld| world.figures(0).peer.link == LinkStatus::Connected;
+        while !is_connected(&world) {
+            world.pass(MILLISECOND / 4);
+        }
+        world.cut([true, false]);
+        while is_connected(&world) {
+            assert!(!world.cluster[0].serves(GROUP), "the peer serves, and the link stands");
+            world.pass(50 * MILLISECOND);
+        }
+        unmet += u64::from(world.figures(0).peer.role.is_none());
+    }
+    assert!(unmet > 0, "what the peer said of itself came through each time");
+}

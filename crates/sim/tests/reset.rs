@@ -506,3 +506,28 @@ fn a_primary_is_not_opened_beside_one_that_was_heard_before_the_cable_went() {
         assert!(!world.cluster[0].serves(GROUP), "the peer was primary when it was heard last");
     }
 }
+
+// proves: P6
+/// The peer was promoted and said so while the group started anew, and then the start failed: the next reset did not know it any more.
+#[test]
+fn a_primary_is_not_opened_beside_one_that_was_heard_by_a_start_that_failed() {
+    let mut world = failed_primary(Mode::Sync, Policy::Degrade);
+    // The start takes its time.
+    world.cluster[0].storage.trouble.superblock_ns = 5 * SECOND;
+    world.command(0, GROUP, RESET);
+    world.pass(SECOND);
+    world.promote(1, true);
+    world.pass(SECOND);
+    assert!(!node_failed(&world, 0), "it starts");
+    world.cluster[0].storage.trouble.fail_next_record = true;
+    world.until("its start fails", |world| node_failed(world, 0));
+    world.cluster[0].storage.trouble.superblock_ns = 0;
+    world.cut([false; 2]);
+    world.pass(20 * SECOND);
+    is_reset(&mut world, 0);
+    let until = world.now() + 4 * SECOND;
+    while world.now() < until {
+        world.pass(100 * MILLISECOND);
+        assert!(!world.cluster[0].serves(GROUP), "the peer was primary when it was heard last");
+    }
+}

@@ -59,8 +59,6 @@ pub(crate) struct GroupReset {
     entropy: u64,
     /// The peer was primary when it was heard last.
     peer_serves: bool,
-    /// The link fell because this group left, and comes up again.
-    link_comes: bool,
 }
 
 /// What a group that leaves its node knows and no record tells. It counts if the group comes again.
@@ -85,13 +83,7 @@ pub(super) fn command(group: &mut Group, cx: &mut Cx, id: CommandId, entropy: u6
         return cx.answer(id, CommandResult::Unchanged("the group has not failed; nothing to do".into()));
     }
     cx.coverage.hit(CoveragePoint::GroupReset);
-    group.reset = Some(GroupReset {
-        stage: ResetStage::Draining,
-        askers: vec![id],
-        entropy,
-        peer_serves: false,
-        link_comes: false,
-    });
+    group.reset = Some(GroupReset { stage: ResetStage::Draining, askers: vec![id], entropy, peer_serves: false });
     cx.out.push_back(Output::Serve { group: group.common.id(), open: false });
     // Once more: a machine that loses its power in the middle of the reset has nothing else to know it by.
     group.common.record_again(cx);
@@ -220,11 +212,10 @@ pub(crate) fn reopened(group: &mut Group, cx: &mut Cx, opened: Result<Box<GroupC
 /// What is left of a group that leaves its node. `is_linked`: with its peer.
 pub(crate) fn leaves(group: &Group, is_linked: bool) -> LeftBehind {
     let served = group.primary.peer.greeting.served_last();
-    let link_comes = group.reset.as_ref().is_some_and(|reset| reset.link_comes);
     LeftBehind {
         lost: group.common.sb.lost_unrecorded() && !injected(Fault::ResetForgetsLoss),
         peer_served: served || group.reset.as_ref().is_some_and(|reset| reset.peer_serves),
-        was_linked: is_linked || link_comes,
+        was_linked: is_linked || group.link_comes,
     }
 }
 
@@ -237,12 +228,12 @@ pub(crate) fn comes_again(
 ) {
     group.common.sb.follows_loss(left.lost);
     group.primary.peer.greeting.follows(left.peer_served);
+    group.link_comes = left.was_linked;
     match refused {
         Some((why, recorded)) => group.refuse(format!("{why}{}", if left.lost { NOT_ON_RECORD } else { "" }), recorded),
         None => {
-            let stage = ResetStage::Starting;
-            let (peer_serves, link_comes) = (left.peer_served, left.was_linked);
-            group.reset = Some(GroupReset { stage, askers: Vec::new(), entropy, peer_serves, link_comes });
+            let (stage, peer_serves) = (ResetStage::Starting, left.peer_served);
+            group.reset = Some(GroupReset { stage, askers: Vec::new(), entropy, peer_serves });
         }
     }
 }
@@ -276,7 +267,7 @@ pub(super) fn is_ready(group: &mut Group, cx: &mut Cx) -> bool {
     }
     // It may have said so while the group started, and be gone again.
     reset.peer_serves |= group.primary.peer.greeting.served_last();
-    let meets = role == Role::Primary && (cx.peer.link.is_some() || reset.peer_serves || reset.link_comes);
+    let meets = role == Role::Primary && (cx.peer.link.is_some() || reset.peer_serves || group.link_comes);
     if !meets || injected(Fault::ResetServesAtOnce) {
         group.reset = None;
         return false;
@@ -296,10 +287,7 @@ pub(super) fn has_to_meet(group: &Group) -> bool {
 
 /// Opens the export of a primary that was reset as any start does, but not beside a peer that is seen, or was seen last, to be primary.
 pub(super) fn open_when_met(group: &mut Group, cx: &mut Cx) {
-    let Some(GroupReset { stage: ResetStage::Meeting { since }, peer_serves, link_comes, .. }) = &mut group.reset
-    else {
-        return;
-    };
+    let Some(GroupReset { stage: ResetStage::Meeting { since }, peer_serves, .. }) = &mut group.reset else { return };
     if !group.common.awaits_peer() || group.common.has_failed() {
         // Demoted since, or failed: what opens it then begins anew.
         group.reset = None;
@@ -309,27 +297,35 @@ pub(super) fn open_when_met(group: &mut Group, cx: &mut Cx) {
         return;
     }
     let (greeting, is_linked) = (&group.primary.peer.greeting, cx.peer.link.is_some());
+    let is_unfit = greeting.unfit().is_some();
     if greeting.hello().is_some() {
         *peer_serves = group.primary.peer.reconcile.is_beside_primary(&group.common, greeting);
+    } else if is_unfit {
+        *peer_serves = greeting.served_last();
     }
     *peer_serves &= group.common.settings.start_alone != StartAlone::Serve;
-    if greeting.serves() && *peer_serves {
+    if (greeting.serves() || is_unfit) && *peer_serves {
         cx.coverage.hit(CoveragePoint::ResetBesidePrimary);
         *since = cx.now.mono;
-        group.common.standing.explain(CLOSED_BESIDE_PRIMARY);
+        if !is_unfit {
+            group.common.standing.explain(CLOSED_BESIDE_PRIMARY);
+        }
         return group.common.set_timer(cx, GroupTimer::StartAlone, limits::START_ALONE_AGAIN);
     }
     let alone = match group.common.settings.start_alone {
         StartAlone::Wait(wait) if *peer_serves => wait,
         _ => Duration::ZERO,
     };
-    let unheard = (is_linked || *link_comes) && greeting.is_missing();
+    let unheard = (is_linked || group.link_comes) && greeting.is_missing();
     let wait = alone.max(if unheard { limits::GREETING_LATE_AFTER } else { Duration::ZERO });
     let (now, at) = (cx.now.mono, since.plus(wait));
+    // Who it is may be on its way over a path that carries nothing right now: the link ends, or it is heard.
+    let is_silent = unheard && is_linked && cx.peer.silent_for(now) > cx.peer.suspect_after();
+    let at = if is_silent { at.max(now.plus(limits::START_ALONE_AGAIN)) } else { at };
     if now < at {
         return cx.timers.set(TimerKey::Group(group.common.id(), GroupTimer::StartAlone), at);
     }
-    group.reset = None;
+    (group.reset, group.link_comes) = (None, false);
     group.common.close_export();
     let peer = &mut group.primary.peer;
     peer.reconcile.open_or_fence(&mut group.common, cx, &peer.greeting);
@@ -377,8 +373,12 @@ pub(super) fn is_of_this_round(group: &mut Group, cx: &mut Cx, header: &FrameHea
 fn hears_of_role(group: &mut Group, header: &FrameHeader, payload: &FramePayload) {
     let says_who = matches!(header.kind, FrameKind::GroupHello | FrameKind::GroupState);
     let hello = Some(payload).filter(|_| says_who).and_then(|payload| GroupHello::decode(payload.control()));
-    if let (Some(hello), Some(reset)) = (hello, &mut group.reset) {
-        reset.peer_serves = hello.identity.role == Role::Primary && !hello.failed;
+    let Some(hello) = hello else { return };
+    let serves = hello.identity.role == Role::Primary && !hello.failed;
+    // The start may fail before it counts: the next one has to know it as well.
+    group.primary.peer.greeting.follows(serves);
+    if let Some(reset) = &mut group.reset {
+        reset.peer_serves = serves;
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::Event;
 use crate::common::GroupCommon;
 use crate::context::Cx;
-use crate::formats::identity::{Decision, Role};
+use crate::formats::identity::{Decision, Role, is_later};
 use crate::formats::wire::GroupHello;
 use crate::peer::detached::CAME_AT_PEER;
 use crate::peer::meeting::{features_missing, why_idle};
@@ -45,7 +45,9 @@ impl Primary {
             }
             return true;
         };
-        self.peer.greeting.refuse(what.clone());
+        let (ours, theirs) = (&common.sb.identity, &hello.identity);
+        let serves = theirs.role == Role::Primary && !hello.failed && !is_later(ours, theirs);
+        self.peer.greeting.refuse(what.clone(), serves);
         cx.event(common.id(), Event::Note(what.clone()));
         self.fail_held(common, cx);
         self.fall_if_primary(common, cx, &what);

@@ -134,9 +134,9 @@ impl Greeting {
         self.early.take()
     }
 
-    /// The peer's half cannot be worked with: what it said does not count.
-    pub fn refuse(&mut self, why: String) {
-        (self.hello, self.unfit) = (None, Some(why));
+    /// The peer's half cannot be worked with: what it said does not count, but for whether it serves.
+    pub fn refuse(&mut self, why: String, serves: bool) {
+        (self.hello, self.unfit, self.served_last) = (None, Some(why), serves);
     }
 
     /// The peer's half fits; true if it did not before.
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(greeting.round_of(&frame(hello, 1)), FrameRound::Past);
         assert_eq!(greeting.round_of(&frame(state, 0)), FrameRound::Past, "the peer has not heard of it");
         assert_eq!(greeting.round_of(&frame(hello, 2)), FrameRound::Present);
-        greeting.refuse("too small".into());
+        greeting.refuse("too small".into(), false);
         assert_eq!(greeting.round_of(&frame(state, 0)), FrameRound::Present, "it has said who it is");
     }
 

@@ -25,6 +25,9 @@ impl Reconciliation {
             ReconcileStage::Asking { question } if is_asked && !question.is_empty() => question.clone(),
             _ if common.waits_for_choice() => format!("{why}; {}", closed_words(common, peer.has_lived())),
             _ if common.fenced_since().is_some() && peer.serves() => format!("{why}; {CLOSED_BESIDE_PRIMARY}"),
+            _ if common.awaits_peer() && peer.unfit().is_some() && peer.served_last() => {
+                format!("{why}; {CLOSED_BESIDE_PRIMARY}")
+            }
             _ => why.into(),
         }
     }
