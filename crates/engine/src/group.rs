@@ -96,6 +96,9 @@ impl Group {
             Some(SlotOperation::RestoreRead(saved)) => secondary.restored(common, cx, saved, true, result),
             Some(SlotOperation::Delta(part)) => {
                 secondary.delta_done(common, cx, part, result);
+                if secondary.delta_is_to_be_shown(cx) {
+                    self.say_hello(cx, FrameKind::GroupState);
+                }
                 Ok(())
             }
             Some(SlotOperation::QueueSpill) => {

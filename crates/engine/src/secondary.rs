@@ -100,13 +100,13 @@ impl Secondary {
 
     pub fn new_session(&mut self) {
         self.replica.new_session();
-        self.delta.forget();
+        self.delta.forget_union();
         self.beginning = None;
     }
 
     pub fn lost_session(&mut self) {
         self.replica.lost_session();
-        self.delta.forget();
+        self.delta.forget_union();
         self.beginning = None;
         self.tail_asked = None;
     }

@@ -87,7 +87,9 @@ impl Group {
             Command::Switchover { to, limit, closes_export, only_asks } => {
                 handover::command(self, cx, id, HandoverOrder { to, limit, closes_export, only_asks });
             }
-            Command::DropRollbackPoint { name } => command_drop_point(&mut self.common, cx, id, &name),
+            Command::DropRollbackPoint { name, discard } => {
+                command_drop_point(&mut self.common, cx, id, (&name, discard));
+            }
             Command::Reset { .. } => unreachable!("it is taken in any state"),
             Command::Verify(order) => verify::command(&mut self.primary.peer, &mut self.common, cx, id, order),
             Command::VerifyStop => verify::command_stop(&mut self.primary.peer, &mut self.common, cx, id),
@@ -255,6 +257,9 @@ impl Group {
         }
         reset::proceed(self, cx);
         forks::proceed(self, cx);
+        if matches!(self.common.lifecycle.phase(), Phase::Running | Phase::Stopping { .. }) {
+            self.secondary.proceed_delta(&mut self.common, cx);
+        }
         match self.common.lifecycle.phase() {
             Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
             Phase::Promoting(promotion) => self.proceed_promote(cx, promotion),
@@ -294,7 +299,8 @@ impl Group {
             }
             return;
         }
-        if self.secondary.replica.paused().is_some() && cx.now.mono >= deadline {
+        let waits = self.secondary.replica.paused().is_some() || self.secondary.replica.awaits_delta();
+        if waits && cx.now.mono >= deadline {
             // What it waits for may never come; the journal keeps the rest for the next start.
             self.common.lifecycle.enter(Phase::Stopped);
             return;

@@ -122,16 +122,24 @@ impl OrderedReplica {
 
     /// ENOSPC pauses apply and keeps the journal; it is no failed volume (rule 12).
     pub fn pause_apply(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: Pause) {
+        let (point, note) = match why {
+            Pause::PeerFull => {
+                (CoveragePoint::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
+            }
+            Pause::HistoryFull => {
+                (CoveragePoint::HistoryFull, "the undo store has no space; apply waits, the journal keeps what arrives")
+            }
+        };
+        self.pause(common, cx, (why, point), note);
+    }
+
+    /// There is no delta before something changes, and the sync that waits for it does not end.
+    pub fn pause_for_delta(&mut self, common: &mut GroupCommon, cx: &mut Cx, note: &str) {
+        self.pause(common, cx, (Pause::HistoryFull, CoveragePoint::SyncWithoutDelta), note);
+    }
+
+    fn pause(&mut self, common: &mut GroupCommon, cx: &mut Cx, (why, point): (Pause, CoveragePoint), note: &str) {
         if self.paused.replace(why) != Some(why) {
-            let (point, note) = match why {
-                Pause::PeerFull => {
-                    (CoveragePoint::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
-                }
-                Pause::HistoryFull => (
-                    CoveragePoint::HistoryFull,
-                    "the undo store has no space; apply waits, the journal keeps what arrives",
-                ),
-            };
             cx.coverage.hit(point);
             cx.event(common.id(), Event::Note(note.into()));
         }

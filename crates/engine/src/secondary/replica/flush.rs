@@ -13,7 +13,7 @@ use crate::secondary::replica::OrderedReplica;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::Phase;
 use crate::shared::operation_slots::SlotOperation;
-use crate::state::Broken;
+use crate::state::{Broken, Pause};
 use crate::time::Wall;
 use crate::{Event, Output, Store, limits};
 
@@ -35,6 +35,8 @@ pub(crate) struct FlushCycle {
     under_way: Option<CycleUnderWay>,
     /// The sync's end is written but not recorded.
     sync_end: Option<Seq>,
+    /// All of it is flushed; it is recorded once the delta of what the sync overwrote is durable.
+    awaits_delta: bool,
     /// A sync has ended, and bits that it reconciled still stand on disk.
     bits_forgotten: bool,
 }
@@ -122,6 +124,33 @@ impl OrderedReplica {
     }
 
     fn cycle_flushed(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let Some(CycleUnderWay { upto, .. }) = self.cycle.under_way else { return };
+        let ends_sync = self.cycle.sync_end.is_some_and(|end| end <= upto);
+        if ends_sync && keeps_delta(common) {
+            self.cycle.awaits_delta = true;
+            return;
+        }
+        self.record_cycle(common, cx);
+    }
+
+    /// A sync over a fork has come to its end, which is on record only once there is a delta of what was overwritten.
+    pub fn awaits_delta(&self) -> bool {
+        self.cycle.awaits_delta
+    }
+
+    /// The delta is durable, or was given up by name: the sync ends.
+    pub fn delta_is_there(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        if !core::mem::take(&mut self.cycle.awaits_delta) {
+            return;
+        }
+        if self.paused == Some(Pause::HistoryFull) {
+            self.retry_apply(common, cx);
+            (self.paused, self.retrying) = (None, false);
+        }
+        self.record_cycle(common, cx);
+    }
+
+    fn record_cycle(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let Some(CycleUnderWay { upto, wall, head, .. }) = self.cycle.under_way else { return };
         if self.progress.snapshot().is_none() {
             common.sb.applied_through(upto);
@@ -182,4 +211,10 @@ impl OrderedReplica {
             common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
         }
     }
+}
+
+/// What the sync under way overwrites is of a fork, and all of it was saved: before the sync ends there is a delta.
+pub(super) fn keeps_delta(common: &GroupCommon) -> bool {
+    let point = common.sb.rollback_point;
+    point.is_of_fork && common.undo.mark() == Some(point.id)
 }
