@@ -58,7 +58,7 @@ type SetFlag = fn(&mut Superblock);
 
 /// Each flag alone is one bit of the cell's head.
 fn superblock_flags_table() -> String {
-    let flags: [(SetFlag, &str); 9] = [
+    let flags: [(SetFlag, &str); 10] = [
         (|block| block.clean = true, "clean: the bitmap holds every difference"),
         (|block| block.compare = true, "compare: a start compares every dirty region before sending"),
         (|block| block.held_in_logging = true, "held in `logging` by the operator"),
@@ -73,6 +73,10 @@ fn superblock_flags_table() -> String {
         (
             |block| block.doubts.differs = true,
             "differs: a verify found blocks that differ and are not known to be repaired",
+        ),
+        (
+            |block| block.rollback_point.is_of_fork = true,
+            "point of a fork: the sync overwrites a history of this copy's own, and leaves a [delta](#delta)",
         ),
     ];
     let mut table = "| Flag | Meaning |\n|---|---|\n".to_owned();

@@ -404,7 +404,9 @@ impl Desk {
                 DiskDesk(self).detach(&group, &volume, (close_clients, force)).await
             }
             ApiRequest::AttachVolume { group, volume } => DiskDesk(self).attach(&group, &volume).await,
-            ApiRequest::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
+            ApiRequest::DropMark { group, name, discard } => {
+                self.command(&group, Command::DropRollbackPoint { name, discard }).await
+            }
             ApiRequest::Verify { group, repair, sample_percent, rate_bytes_per_s: rate } => {
                 self.command(&group, Command::Verify(typed_verify(repair, sample_percent, rate))).await
             }

@@ -230,6 +230,7 @@ fn mark(point: &figures::RollbackPointStatus) -> api::MarkStatus {
         reserved_bytes: point.reserved_bytes,
         limit_bytes: point.limit_bytes,
         error: point.damaged.clone(),
+        delta: point.is_of_fork && point.damaged.is_none(),
     }
 }
 

@@ -35,7 +35,7 @@ pub struct ForkChecker {
 }
 
 /// What a delta holds: by volume and sector.
-type SavedSectors = BTreeMap<(usize, usize), Vec<u8>>;
+pub(super) type SavedSectors = BTreeMap<(usize, usize), Vec<u8>>;
 
 impl ForkChecker {
     /// What was ordered before is given back, for [`ForkChecker::is_refused`].
@@ -145,7 +145,7 @@ impl ForkChecker {
 }
 
 /// Reads a delta as any program that did not write it would.
-fn saved_sectors(file: &[u8], over: u64) -> Result<SavedSectors, String> {
+pub(super) fn saved_sectors(file: &[u8], over: u64) -> Result<SavedSectors, String> {
     let head = file.get(..HEAD_BYTES as usize).and_then(DeltaHead::decode).ok_or("it has no head")?;
     if head.position.generation.tag != over {
         return Err("it is of another history".into());
