@@ -278,7 +278,10 @@ impl fmt::Display for DecisionReason {
                          blocks to a file first"
                     )?;
                 }
-                write!(f, "; 'farshore sync GROUP --full' here overwrites what only the peer may have, which the peer saves to a file")
+                write!(
+                    f,
+                    "; 'farshore sync GROUP --full' here overwrites what only the peer may have, which the peer saves to a file"
+                )
             }
             DecisionReason::CopyLost => {
                 write!(

@@ -128,6 +128,16 @@ impl Group {
     }
 }
 
+/// What is told of a sync over the peer as it was when that was ordered.
+fn ordered_over(peer: Decision, begins: &str) -> String {
+    match peer {
+        Decision::NeedsFullSync(why) if why.is_of_two_histories() => {
+            format!("{begins}; before it ends the peer saves what it overwrites there to a file ('farshore inspect')")
+        }
+        _ => begins.into(),
+    }
+}
+
 /// It was typed: this node yields to nobody.
 fn demote(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx, id: CommandId) {
     peer.yields_to = 0;
@@ -202,7 +212,7 @@ impl Group {
         } else if records_full {
             CommandResult::Done(FULL_UNDER_WAY.into())
         } else {
-            under_way.unwrap_or_else(|| CommandResult::Done(self.begins(cx, full).into()))
+            under_way.unwrap_or_else(|| CommandResult::Done(ordered_over(decision, self.begins(cx, full))))
         };
         self.common.save(cx, Some(AfterSuper::Answer { id, result }));
     }

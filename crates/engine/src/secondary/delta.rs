@@ -511,8 +511,7 @@ impl Secondary {
 fn say_saved(common: &GroupCommon, cx: &mut Cx, (question, flags): (Seq, u16), length: u64) {
     let Some(link) = cx.peer.link else { return };
     let kind = FrameKind::Saved;
-    let header =
-        FrameHeader { flags, length, seq: question, ..FrameHeader::new(kind, cx.peer.session, common.id()) };
+    let header = FrameHeader { flags, length, seq: question, ..FrameHeader::new(kind, cx.peer.session, common.id()) };
     cx.send(link, header, SendPayload::None);
 }
 

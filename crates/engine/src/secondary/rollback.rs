@@ -42,7 +42,8 @@ pub(crate) const NO_SPACE: &str =
     "a volume has no space for the image before the sync, which is being written back; it goes on when there is some";
 
 /// Behind what is damaged of what a sync saved before it overwrote a history of this copy's own.
-const NO_DELTA: &str = "; what the sync has overwritten of this node's own history is lost with it, and no delta will hold it";
+const NO_DELTA: &str =
+    "; what the sync has overwritten of this node's own history is lost with it, and no delta will hold it";
 
 /// A rollback under way.
 #[derive(Debug)]
@@ -587,7 +588,8 @@ pub(crate) fn command_drop_point(
         );
         return cx.refuse(id, RefusalCode::DeltaUnsaved, why);
     }
-    let besides = if has_own { ", and of what the sync overwrites of this node's own history no delta is saved" } else { "" };
+    let besides =
+        if has_own { ", and of what the sync overwrites of this node's own history no delta is saved" } else { "" };
     let text = format!(
         "{name} is given up{besides}; until the snapshot under way has ended this node has no image that could be promoted"
     );

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use engine::identity::Identity;
-use engine::{GroupId, Position, Store, VolumeId};
+use engine::{Generation, GroupId, Position, Store, VolumeId};
 
 use super::forks::saved_sectors;
 use crate::nodes::SimCluster;
@@ -32,7 +32,8 @@ impl OverwrittenChecker {
     /// The node takes a rollback point. `is_resolved`: what only it has was saved before, or given up by an order.
     pub fn takes_point(&mut self, cluster: &SimCluster, node: usize, group: GroupId, at: Position, is_resolved: bool) {
         let primary = cluster.glance(cluster.other(group, node), group).map(|glance| glance.identity);
-        let is_of_fork = !is_resolved && primary.is_some_and(|primary| !leads_over(&primary, at));
+        let own = cluster.record(node, group).map_or(at.generation, |record| record.identity.generation);
+        let is_of_fork = !is_resolved && primary.is_some_and(|primary| !leads_over(&primary, own, at));
         let images = cluster[node].views(group).into_iter().map(<[u8]>::to_vec).collect();
         let copy = OverwrittenCopy { images, at, is_of_fork, seen: None, is_saved: false };
         self.copies.insert((group, node), copy);
@@ -111,9 +112,10 @@ impl OverwrittenChecker {
     }
 }
 
-/// Whoever stands there followed this primary's history, or the one that it grew from no further than it grew from there.
-fn leads_over(primary: &Identity, at: Position) -> bool {
+/// Whoever stands there, in a history of its `own`, followed this primary's, or the one that it grew from no further than it grew from there.
+/// One that went back to the image before a sync is still a follower of that history.
+fn leads_over(primary: &Identity, own: Generation, at: Position) -> bool {
     let parent = primary.parent;
-    let is_behind = (at.incarnation, at.seq) <= (parent.incarnation, parent.seq);
-    at.generation == primary.generation || at.generation == parent.generation && is_behind
+    let is_behind = at.generation != own || (at.incarnation, at.seq) <= (parent.incarnation, parent.seq);
+    own == primary.generation || own == parent.generation && is_behind
 }
