@@ -7,7 +7,7 @@ use engine::bitmap::REGIONS_PER_CELL;
 use engine::journal::{JournalIndex, RecordKind};
 use engine::limits::{MIB, PART_BYTES_MAX, REGION_BYTES, VOLUMES_MAX};
 use engine::state::{CopyDoubts, Mode};
-use engine::superblock::Superblock;
+use engine::superblock::{RollbackPoint, Superblock};
 use engine::wire::GroupHello;
 use engine::{cell, delta, journal, superblock, undo};
 
@@ -91,6 +91,7 @@ fn superblock_flags_table() -> String {
             served_unverified: false,
             changed_outside: false,
             doubts: CopyDoubts::default(),
+            rollback_point: RollbackPoint::default(),
             ..samples::superblock()
         };
         set(&mut block);
@@ -113,7 +114,7 @@ fn cell_table() -> String {
         number("version", 2, superblock::VERSION.into(), "of the kind"),
         number("node", 2, 0x53, "the writer"),
         number("peer", 2, 0x54, "the other node"),
-        number("flags", 2, 1 | 4 | 16 | 32 | 64 | 128 | 256, "by kind"),
+        number("flags", 2, 1 | 4 | 16 | 32 | 64 | 128 | 256 | 512, "by kind"),
         number("update", 8, 0x5151, "counts the cell's updates, from 1"),
         number("tag", 8, 0x5252, ""),
         number("offset", 8, 0, "where the cell begins in its file"),

@@ -53,7 +53,7 @@ impl OverwrittenChecker {
             Err(OracleFailure::new(Oracle::OneWriter, what))
         };
         let file = cluster[node].storage.disk_if_any(Store::Delta(group)).map_or(&[][..], |disk| disk.durable());
-        let saved = match saved_sectors(file, copy.at.generation.tag) {
+        let saved = match saved_sectors(file, copy.at.generation.tag, cluster[node].storage.spread()) {
             Ok(saved) => saved,
             Err(what) => return objects(format!("is not whole: {what}")),
         };
