@@ -241,6 +241,9 @@ pub enum DecisionReason {
     PeerSawOurFuture,
 }
 
+const OVERWRITES_OWN: &str =
+    "; 'farshore sync GROUP --full' here overwrites what only the peer may have, which the peer saves to a file";
+
 impl DecisionReason {
     /// What a full sync overwrites for this reason is, or may be, a history of the copy's own. An old copy that is merely behind has none.
     pub fn is_of_two_histories(self) -> bool {
@@ -278,10 +281,7 @@ impl fmt::Display for DecisionReason {
                          blocks to a file first"
                     )?;
                 }
-                write!(
-                    f,
-                    "; 'farshore sync GROUP --full' here overwrites what only the peer may have, which the peer saves to a file"
-                )
+                f.write_str(OVERWRITES_OWN)
             }
             DecisionReason::CopyLost => {
                 write!(

@@ -18,6 +18,7 @@ use crate::peer::{Peer, verify};
 use crate::primary::aside::{command_aside, command_rejoin};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::secondary::delta::proceed_delta;
 use crate::secondary::rollback::command_drop_point;
 use crate::shared::greeting::PEER_FAILED;
 use crate::shared::lifecycle::{Phase, Promotion};
@@ -268,7 +269,7 @@ impl Group {
         reset::proceed(self, cx);
         forks::proceed(self, cx);
         if matches!(self.common.lifecycle.phase(), Phase::Running | Phase::Stopping { .. }) {
-            self.secondary.proceed_delta(&mut self.common, cx);
+            proceed_delta(&mut self.secondary, &mut self.common, cx);
         }
         match self.common.lifecycle.phase() {
             Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),

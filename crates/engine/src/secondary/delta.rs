@@ -27,6 +27,7 @@ use crate::injected_fault::{Fault, injected};
 use crate::limits::{PART_BYTES_MAX, REGION_BYTES, SYNC_STALLED_AFTER};
 use crate::records::bits::AfterBits;
 use crate::secondary::Secondary;
+use crate::secondary::replica::{delta_is_there, pause_for_delta};
 use crate::shared::bits_walk::join_words;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
@@ -340,67 +341,6 @@ impl Secondary {
         self.delta.renew(common, cx, position);
     }
 
-    // ---- what a sync overwrote -----------------------------------------------------------------------------------------
-
-    /// The end of a sync over a fork waits for its delta. Called after every input, and begins or goes on where nothing is under way.
-    pub fn proceed_delta(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        if !self.replica.awaits_delta() || common.has_failed() {
-            return;
-        }
-        let point = common.sb.rollback_point;
-        if !point.is_of_fork {
-            // It was given up by name.
-            self.delta.forget();
-            return self.replica.delta_is_there(common, cx);
-        }
-        if common.slots.saves_delta() {
-            return;
-        }
-        match self.delta.stage {
-            DeltaStage::Failed { retry, due: true } => match retry {
-                DeltaRetry::Anew => self.delta.renew(common, cx, point.position),
-                DeltaRetry::Batch => self.read_for_delta(common, cx),
-                DeltaRetry::Head => self.delta.write_head(common, cx),
-            },
-            DeltaStage::Idle => {
-                let delta = &mut self.delta;
-                (delta.source, delta.chosen) = (DeltaSource::Overwritten, common.sb.identity.generation);
-                (delta.own, delta.shown_at) = (Vec::new(), cx.now.mono);
-                delta.renew(common, cx, point.position);
-            }
-            _ => {}
-        }
-    }
-
-    /// A step of it failed. Nothing is lost by waiting: the sync goes on as one that has not ended.
-    fn delta_failed(&mut self, common: &mut GroupCommon, cx: &mut Cx, part: DeltaPart, error: IoError) {
-        let retry = match (part, error) {
-            (DeltaPart::Read(_), _) | (DeltaPart::Batch, IoError::NoSpace) => DeltaRetry::Batch,
-            (DeltaPart::Head, IoError::NoSpace) => DeltaRetry::Head,
-            _ => DeltaRetry::Anew,
-        };
-        if retry == DeltaRetry::Batch {
-            (self.delta.cursor, self.delta.head) = self.delta.before;
-        }
-        self.delta.stage = DeltaStage::Failed { retry, due: false };
-        self.delta.reading_bytes = 0;
-        let words = if error == IoError::NoSpace { NO_SPACE } else { NOT_SAVED };
-        self.delta.failure = Some(words);
-        self.replica.pause_for_delta(common, cx, words);
-    }
-
-    /// Whether the peer is to be shown that this gets on: it hears nothing else meanwhile, and would give the sync up.
-    pub fn delta_is_to_be_shown(&mut self, cx: &Cx) -> bool {
-        let is_due = cx.now.mono.since(self.delta.shown_at) >= SYNC_STALLED_AFTER / 4;
-        let shows = is_due && matches!(self.delta.stage, DeltaStage::Reading(_)) && self.replica.awaits_delta();
-        if shows {
-            self.delta.shown_at = cx.now.mono;
-        }
-        shows
-    }
-
-    // ---- step by step --------------------------------------------------------------------------------------------------
-
     /// A step has ended.
     pub fn delta_done(&mut self, common: &mut GroupCommon, cx: &mut Cx, part: DeltaPart, result: IoResult) {
         if matches!(self.delta.stage, DeltaStage::Stored) {
@@ -423,7 +363,7 @@ impl Secondary {
         }
         match result {
             Ok(done) => self.delta_step(common, cx, part, done),
-            Err(error) if self.delta.source == DeltaSource::Overwritten => self.delta_failed(common, cx, part, error),
+            Err(error) if self.delta.source == DeltaSource::Overwritten => delta_failed(self, common, cx, part, error),
             Err(IoError::NoSpace) => {
                 cx.coverage.hit(CoveragePoint::DeltaWithoutSpace);
                 self.answer_delta(common, cx, flags::NO_SPACE);
@@ -456,7 +396,7 @@ impl Secondary {
                 if self.delta.source == DeltaSource::Overwritten {
                     cx.coverage.hit(CoveragePoint::SyncLeftDelta);
                     self.delta.forget();
-                    return self.replica.delta_is_there(common, cx);
+                    return delta_is_there(&mut self.replica, common, cx);
                 }
                 cx.coverage.hit(CoveragePoint::DeltaSaved);
                 self.answer_delta(common, cx, 0);
@@ -505,6 +445,63 @@ impl Secondary {
         self.delta.forget();
         say_saved(common, cx, (self.delta.question, flags), self.delta.head.content_bytes);
     }
+}
+
+/// The end of a sync over a fork waits for its delta. Called after every input, and begins or goes on where nothing is under way.
+pub(crate) fn proceed_delta(secondary: &mut Secondary, common: &mut GroupCommon, cx: &mut Cx) {
+    if !secondary.replica.awaits_delta() || common.has_failed() {
+        return;
+    }
+    let point = common.sb.rollback_point;
+    if !point.is_of_fork {
+        // It was given up by name.
+        secondary.delta.forget();
+        return delta_is_there(&mut secondary.replica, common, cx);
+    }
+    if common.slots.saves_delta() {
+        return;
+    }
+    match secondary.delta.stage {
+        DeltaStage::Failed { retry, due: true } => match retry {
+            DeltaRetry::Anew => secondary.delta.renew(common, cx, point.position),
+            DeltaRetry::Batch => secondary.read_for_delta(common, cx),
+            DeltaRetry::Head => secondary.delta.write_head(common, cx),
+        },
+        DeltaStage::Idle => {
+            let delta = &mut secondary.delta;
+            (delta.source, delta.chosen) = (DeltaSource::Overwritten, common.sb.identity.generation);
+            (delta.own, delta.shown_at) = (Vec::new(), cx.now.mono);
+            delta.renew(common, cx, point.position);
+        }
+        _ => {}
+    }
+}
+
+/// A step of it failed. Nothing is lost by waiting: the sync goes on as one that has not ended.
+fn delta_failed(secondary: &mut Secondary, common: &mut GroupCommon, cx: &mut Cx, part: DeltaPart, error: IoError) {
+    let retry = match (part, error) {
+        (DeltaPart::Read(_), _) | (DeltaPart::Batch, IoError::NoSpace) => DeltaRetry::Batch,
+        (DeltaPart::Head, IoError::NoSpace) => DeltaRetry::Head,
+        _ => DeltaRetry::Anew,
+    };
+    if retry == DeltaRetry::Batch {
+        (secondary.delta.cursor, secondary.delta.head) = secondary.delta.before;
+    }
+    secondary.delta.stage = DeltaStage::Failed { retry, due: false };
+    secondary.delta.reading_bytes = 0;
+    let words = if error == IoError::NoSpace { NO_SPACE } else { NOT_SAVED };
+    secondary.delta.failure = Some(words);
+    pause_for_delta(&mut secondary.replica, common, cx, words);
+}
+
+/// Whether the peer is to be shown that this gets on: it hears nothing else meanwhile, and would give the sync up.
+pub(crate) fn delta_is_to_be_shown(secondary: &mut Secondary, cx: &Cx) -> bool {
+    let is_due = cx.now.mono.since(secondary.delta.shown_at) >= SYNC_STALLED_AFTER / 4;
+    let shows = is_due && matches!(secondary.delta.stage, DeltaStage::Reading(_)) && secondary.replica.awaits_delta();
+    if shows {
+        secondary.delta.shown_at = cx.now.mono;
+    }
+    shows
 }
 
 /// Tells the primary that asked what became of its question.

@@ -11,6 +11,9 @@ mod apply;
 mod flush;
 mod land;
 
+pub(crate) use apply::pause_for_delta;
+pub(crate) use flush::delta_is_there;
+
 use alloc::format;
 use alloc::vec::Vec;
 

@@ -31,9 +31,12 @@ pub struct OverwrittenChecker {
 impl OverwrittenChecker {
     /// The node takes a rollback point. `is_resolved`: what only it has was saved before, or given up by an order.
     pub fn takes_point(&mut self, cluster: &SimCluster, node: usize, group: GroupId, at: Position, is_resolved: bool) {
-        let primary = cluster.glance(cluster.other(group, node), group).map(|glance| glance.identity);
+        let other = cluster.other(group, node);
+        let primary = cluster.glance(other, group).map(|glance| glance.identity);
         let own = cluster.record(node, group).map_or(at.generation, |record| record.identity.generation);
-        let is_of_fork = !is_resolved && primary.is_some_and(|primary| !leads_over(&primary, own, at));
+        // Also where the primary died as that came to its record, and nobody heard of it.
+        let is_chosen = cluster.record(other, group).is_some_and(|record| record.kept_over != 0);
+        let is_of_fork = !is_resolved && !is_chosen && primary.is_some_and(|primary| !leads_over(&primary, own, at));
         let images = cluster[node].views(group).into_iter().map(<[u8]>::to_vec).collect();
         let copy = OverwrittenCopy { images, at, is_of_fork, seen: None, is_saved: false };
         self.copies.insert((group, node), copy);

@@ -130,45 +130,12 @@ impl OrderedReplica {
             self.cycle.awaits_delta = true;
             return;
         }
-        self.record_cycle(common, cx);
+        record_cycle(self, common, cx);
     }
 
     /// A sync over a fork has come to its end, which is on record only once there is a delta of what was overwritten.
     pub fn awaits_delta(&self) -> bool {
         self.cycle.awaits_delta
-    }
-
-    /// The delta is durable, or was given up by name: the sync ends.
-    pub fn delta_is_there(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        if !core::mem::take(&mut self.cycle.awaits_delta) {
-            return;
-        }
-        if self.paused == Some(Pause::HistoryFull) {
-            self.retry_apply(common, cx);
-            (self.paused, self.retrying) = (None, false);
-        }
-        self.record_cycle(common, cx);
-    }
-
-    fn record_cycle(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        let Some(CycleUnderWay { upto, wall, head, .. }) = self.cycle.under_way else { return };
-        if self.progress.snapshot().is_none() {
-            common.sb.applied_through(upto);
-        }
-        if self.cycle.sync_end.take_if(|end| *end <= upto).is_some() {
-            // One update: the whole sync counts, or nothing of it.
-            common.sb.sync_ended(common.volumes.len());
-            // The sync made this copy equal: what this side held against it is reconciled, and on disk too once that is on record.
-            // What has no device here, or one that waits to be filled, was no part of it: that all of it is missing stays on record here, whatever
-            // the primary forgets.
-            let left_out = common.volumes.detached().with(&common.sb.lacking());
-            let ids = (0..).map(VolumeId).zip(common.volumes.copies_mut());
-            ids.filter(|(id, _)| !left_out.contains(*id)).for_each(|(_, copy)| copy.is_equal());
-            self.cycle.bits_forgotten = true;
-            self.sizes.follow(common, cx, true);
-        }
-        let wall = common.sb.trimmed(head, wall, self.journal.primary_flushed());
-        common.save(cx, Some(AfterSuper::Applied { upto, wall }));
     }
 
     /// The primary's flush point freed journal space that is wanted.
@@ -217,4 +184,38 @@ impl OrderedReplica {
 pub(super) fn keeps_delta(common: &GroupCommon) -> bool {
     let point = common.sb.rollback_point;
     point.is_of_fork && common.undo.mark() == Some(point.id)
+}
+
+/// The delta is durable, or was given up by name: the sync ends.
+pub(crate) fn delta_is_there(replica: &mut OrderedReplica, common: &mut GroupCommon, cx: &mut Cx) {
+    if !core::mem::take(&mut replica.cycle.awaits_delta) {
+        return;
+    }
+    if replica.paused == Some(Pause::HistoryFull) {
+        replica.retry_apply(common, cx);
+        (replica.paused, replica.retrying) = (None, false);
+    }
+    record_cycle(replica, common, cx);
+}
+
+/// All of the cycle is flushed, and goes on record.
+fn record_cycle(replica: &mut OrderedReplica, common: &mut GroupCommon, cx: &mut Cx) {
+    let Some(CycleUnderWay { upto, wall, head, .. }) = replica.cycle.under_way else { return };
+    if replica.progress.snapshot().is_none() {
+        common.sb.applied_through(upto);
+    }
+    if replica.cycle.sync_end.take_if(|end| *end <= upto).is_some() {
+        // One update: the whole sync counts, or nothing of it.
+        common.sb.sync_ended(common.volumes.len());
+        // The sync made this copy equal: what this side held against it is reconciled, and on disk too once that is on record.
+        // What has no device here, or one that waits to be filled, was no part of it: that all of it is missing stays on record here, whatever
+        // the primary forgets.
+        let left_out = common.volumes.detached().with(&common.sb.lacking());
+        let ids = (0..).map(VolumeId).zip(common.volumes.copies_mut());
+        ids.filter(|(id, _)| !left_out.contains(*id)).for_each(|(_, copy)| copy.is_equal());
+        replica.cycle.bits_forgotten = true;
+        replica.sizes.follow(common, cx, true);
+    }
+    let wall = common.sb.trimmed(head, wall, replica.journal.primary_flushed());
+    common.save(cx, Some(AfterSuper::Applied { upto, wall }));
 }
