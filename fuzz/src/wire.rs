@@ -120,6 +120,7 @@ pub fn control_payload_seeds() -> Vec<Seed> {
         snapshot: 0,
         attempt: 2,
         aside: VolumeSet::default(),
+        is_resolved: true,
     };
     let mut aside = VolumeSet::default();
     aside.insert(VolumeId(1));

@@ -16,6 +16,7 @@ use crate::peer::forks::would_yield;
 use crate::peer::{Peer, verify};
 use crate::primary::{Primary, disk_queue};
 use crate::secondary::Secondary;
+use crate::secondary::delta::delta_is_to_be_shown;
 use crate::shared::lifecycle::AfterRollback;
 use crate::shared::link::LinkUse;
 use crate::shared::operation_slots::SlotOperation;
@@ -99,6 +100,9 @@ impl Group {
             Some(SlotOperation::RestoreRead(saved)) => secondary.restored(common, cx, saved, true, result),
             Some(SlotOperation::Delta(part)) => {
                 secondary.delta_done(common, cx, part, result);
+                if delta_is_to_be_shown(secondary, cx) {
+                    self.say_hello(cx, FrameKind::GroupState);
+                }
                 Ok(())
             }
             Some(SlotOperation::QueueSpill) => {

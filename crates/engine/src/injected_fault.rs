@@ -236,6 +236,8 @@ faults! {
         "What the peer holds where the two sides of a fork differ counts as saved before it is.";
     DeltaOfOneSide, "delta-of-one-side", "P6",
         "A delta has only what its own node had dirty.";
+    ForkSyncedUnsaved, "fork-synced-unsaved", "P6",
+        "A full sync overwrites what only its secondary has, and leaves no delta of it.";
     PolicyKeepsEither, "policy-keeps-either", "P6",
         "A fork in which both nodes were promoted is resolved by 'after_forced_failover', without anybody's word.";
     WakeForgotten, "wake-forgotten", "P5, P8",

@@ -279,9 +279,11 @@ pub enum Command {
         to: u64,
         by_policy: bool,
     },
-    /// Give the rollback point up: apply goes on without saving what it overwrites.
+    /// Give the rollback point up: apply goes on without saving what it overwrites. `discard`: also where the sync overwrites a history of
+    /// this node's own, of which no delta is saved then.
     DropRollbackPoint {
         name: String,
+        discard: bool,
     },
     /// Start a group that failed anew, from what is on record (rule 12). `entropy` seeds new generations' tags.
     Reset {

@@ -94,12 +94,15 @@ refusal_codes! {
     ImageLost = "image-lost", Never, "the image from before the sync was found damaged on the way back to it";
     NoFork = "no-fork", Never, "the histories of the two nodes have not parted: there is nothing to resolve";
     ForkChanged = "fork-changed", Never, "the other node is not in the generation that was looked at, or is kept itself: look at both again";
-    ForkUnbounded = "fork-unbounded", Never, "the bits of the two nodes do not cover what differs: only `sync --full` resolves this fork";
+    ForkUnbounded = "fork-unbounded", Never, "the bits of the two nodes do not cover what differs: only `sync --full` resolves this fork, and leaves a \
+        delta as well";
     NotYielded = "not-yielded", Later, "the other node was not demoted in time, or the order ended before anything was recorded";
     NotKept = "not-kept", Later, "the peer is not known to keep its content over this node's: order that there first";
     DeltaSpace = "delta-space", Later, "the state directory of the other node has no space for what it holds where the two differ; `--discard` \
         saves nothing";
     DeltaFailed = "delta-failed", Later, "what the other node holds where the two differ could not be saved there";
+    DeltaUnsaved = "delta-unsaved", Never, "the sync under way overwrites a history of this node's own, and what the mark keeps of it is not saved as a \
+        delta yet; `--discard` gives that up";
     NoSuchMark = "no-such-mark", Never, "this node keeps another mark, or none";
     VerifyUnderWay = "verify-under-way", Later, "another verify of the group is under way";
     NotUnrelated = "not-unrelated", Never, "the records say how the two copies are related: nothing is to be declared equal";

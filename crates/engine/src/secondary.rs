@@ -100,13 +100,13 @@ impl Secondary {
 
     pub fn new_session(&mut self) {
         self.replica.new_session();
-        self.delta.forget();
+        self.delta.forget_union();
         self.beginning = None;
     }
 
     pub fn lost_session(&mut self) {
         self.replica.lost_session();
-        self.delta.forget();
+        self.delta.forget_union();
         self.beginning = None;
         self.tail_asked = None;
     }
@@ -126,7 +126,9 @@ impl Secondary {
         let due = match (common.lifecycle.phase(), common.lifecycle.broken()) {
             // However long it stands failed until somebody looks.
             (Phase::Running, Some(broken)) => self.may_count && broken != Broken::Superblock,
-            (Phase::Running | Phase::Promoting(_) | Phase::Stopping { .. }, _) => !self.replica.is_flushing(),
+            (Phase::Running | Phase::Promoting(_) | Phase::Stopping { .. }, _) => {
+                !self.replica.is_flushing() || self.replica.awaits_delta()
+            }
             // It stands still for want of space, or failed, and has overwritten what it saved.
             (Phase::Starting(StartStage::Replay), _) => true,
             _ => false,

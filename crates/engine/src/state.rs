@@ -160,8 +160,8 @@ impl Pause {
         match self {
             Pause::PeerFull => "the secondary has no space for replicated writes",
             Pause::HistoryFull => {
-                "history full: the secondary has no space to keep what the sync overwrites; give its undo store more space, \
-                 or give the rollback point up there ('farshore mark list GROUP', 'farshore mark drop GROUP NAME')"
+                "history full: the secondary has no space to keep what the sync overwrites; give its undo store, or its state \
+                 directory, more space, or give the rollback point up there ('farshore mark list GROUP', 'farshore mark drop GROUP NAME')"
             }
         }
     }

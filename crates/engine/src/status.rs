@@ -217,6 +217,8 @@ pub struct RollbackPointStatus {
     pub limit_bytes: u64,
     /// Why it cannot be gone back to, if it cannot.
     pub damaged: Option<String>,
+    /// The sync overwrites a history of this node's own: before it ends a delta is made of what the point keeps.
+    pub is_of_fork: bool,
 }
 
 /// A group at one moment, cheap to take.

@@ -414,6 +414,7 @@ fn begin() -> SyncBegin {
         snapshot: 0,
         attempt: 1,
         aside: VolumeSet::default(),
+        is_resolved: false,
     }
 }
 

@@ -77,7 +77,7 @@ fn a_group_that_is_refused_touches_nothing_and_says_so() {
         Command::Logging,
         Command::Demote,
         Command::Promote { force: true, entropy: 2 },
-        Command::DropRollbackPoint { name: "any".into() },
+        Command::DropRollbackPoint { name: "any".into(), discard: false },
         Command::Verify(VerifyOrder {
             rate_bytes_per_s: None,
             sample_percent: 100,

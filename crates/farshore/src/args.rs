@@ -549,6 +549,9 @@ pub struct MarkDropArgs {
     pub group: String,
     /// The mark, as 'mark list' names it
     pub name: String,
+    /// Also where the sync overwrites a history of this node's own: no delta of that is saved then
+    #[arg(long)]
+    pub discard: bool,
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,

@@ -395,8 +395,9 @@ fn mark_line(mark: &MarkStatus) -> String {
         show_size(mark.limit_bytes)
     );
     let error = mark.error.as_ref().map(|error| format!("; {error}")).unwrap_or_default();
+    let delta = if mark.delta { "; before the sync ends, what it overwrites is saved to the file 'delta'" } else { "" };
     let time = time_words(mark.time.as_deref());
-    format!("{}: the image at {time}, sequence {}; {space}{error}", mark.name, mark.sequence)
+    format!("{}: the image at {time}, sequence {}; {space}{error}{delta}", mark.name, mark.sequence)
 }
 
 /// What `mark list` prints.

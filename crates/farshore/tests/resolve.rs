@@ -159,6 +159,32 @@ fn nothing_is_saved_where_that_is_ordered() {
     pair.assert_equal(&VOLUMES);
 }
 
+/// Nobody resolves the fork: the old primary is demoted, and overwritten in full. What only it had can be read all the same.
+#[test]
+fn a_full_sync_over_a_fork_leaves_what_it_overwrote_to_be_read() {
+    let mut pair = forked();
+    let (code, said) = pair.output_of(Side::Near, &["demote", GROUP]);
+    assert_eq!(code, 1, "{said}");
+    pair.until("it is said what a full sync does", |pair| {
+        pair.status(Side::Far)["reason"].to_string().contains("which the peer saves to a file")
+    });
+    let (code, said) = pair.output_of(Side::Far, &["sync", GROUP, "--full"]);
+    assert!(code <= 1 && said.contains("the peer saves what it overwrites there"), "{code}: {said}");
+    pair.wait_for(Side::Far, "replicating");
+    let found = inspected(&pair, Side::Near);
+    assert_eq!(found.pointer("/files/0/facts/whole"), Some(&Value::Bool(true)), "{found}");
+    // What near wrote alone, and what far has written over since they parted.
+    let all = extracted(&pair, Side::Near, "all");
+    let of = |byte: u8| all.iter().filter(|found| **found == byte).count();
+    assert_eq!((of(6), of(5), of(7)), (64 << 10, 64 << 10, 0), "{found}");
+    let (_, said) = pair.output_of(Side::Near, &["events", GROUP, "--local"]);
+    assert!(said.contains("is saved"), "{said}");
+    pair.qemu_io(Side::Far, "data", &["read -P 5 0 256k", "read -P 7 256k 64k"]);
+    pair.wait_for_rest(Side::Far);
+    pair.stop_from(Side::Far);
+    pair.assert_equal(&VOLUMES);
+}
+
 /// Two operators at two desks, each for his own node.
 #[test]
 fn of_two_orders_from_two_desks_at_most_one_is_carried_out() {

@@ -222,6 +222,7 @@ fn a_peer_that_asks_and_never_reads_is_parted_with_before_much_waits_for_it() {
             snapshot: 0,
             attempt: 1,
             aside: engine::VolumeSet::default(),
+            is_resolved: false,
         };
         let beat = frame(FrameHeader::new(FrameKind::Heartbeat, session, GROUP), &[1; 8]);
         let many =

@@ -6,6 +6,7 @@ mod coverage;
 pub mod facts;
 pub mod forks;
 pub mod newcomers;
+pub mod overwritten;
 pub mod repeated;
 mod status;
 pub mod verify;
@@ -27,6 +28,7 @@ use coverage::CoverageChecker;
 use facts::{KnownFact, KnownFacts};
 use forks::ForkChecker;
 use newcomers::NewcomerChecker;
+use overwritten::OverwrittenChecker;
 use status::StatusChecker;
 use verify::VerifyChecker;
 use wire::WireChecker;
@@ -56,6 +58,7 @@ pub struct Checkers {
     pub wire: WireChecker,
     pub verify: VerifyChecker,
     pub forks: ForkChecker,
+    pub overwritten: OverwrittenChecker,
     pub newcomers: NewcomerChecker,
     coverage: CoverageChecker,
     status: StatusChecker,
@@ -71,6 +74,7 @@ impl Checkers {
             wire: WireChecker::default(),
             verify: VerifyChecker::default(),
             forks: ForkChecker::default(),
+            overwritten: OverwrittenChecker::default(),
             newcomers: NewcomerChecker::default(),
             coverage: CoverageChecker::default(),
             status: StatusChecker::default(),
@@ -94,6 +98,7 @@ impl Checkers {
         self.wire.forget(group, node);
         self.wire.forget_ever(group, node);
         self.newcomers.is_void(group, node);
+        self.overwritten.forget(group, node);
         self.facts.remove(KnownFact::ChangedOutside(group, node));
         self.facts.remove(KnownFact::JournalHit(group, node));
         self.writes.promises_void(group);
@@ -111,6 +116,7 @@ impl Checkers {
     /// What was confirmed of a sync is undone, and that is what was asked for. The image before it needs nothing that landed
     /// after it: the journal is given up with all that it held.
     pub fn is_rolled_back(&mut self, group: GroupId, node: usize) {
+        self.overwritten.forget(group, node);
         self.wire.forget(group, node);
         self.facts.remove(KnownFact::JournalHit(group, node));
     }
@@ -442,6 +448,8 @@ impl Checkers {
             self.sees_fork_reconciled(cluster, group);
             self.sees_repaired(cluster, group);
             self.newcomers.look(cluster, group)?;
+            let facts = &self.facts;
+            self.overwritten.look(cluster, group, |node| facts.has(KnownFact::Rotten(node, Store::Undo(group))))?;
             self.status.look(cluster, now, group)?;
         }
         bounds::check_groups(cluster)?;

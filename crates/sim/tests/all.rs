@@ -19,6 +19,7 @@ mod first_meeting;
 mod first_sync_interrupted;
 mod fork_policy;
 mod forks;
+mod forks_in_full;
 mod fua_left_alone;
 mod full_link;
 mod full_sync;

@@ -338,6 +338,7 @@ const REACHED: &[(&str, &[BranchCount])] = &[
         "resolve",
         &[(1, CoveragePoint::ForkKept, 1), (0, CoveragePoint::ForkYielded, 1), (0, CoveragePoint::DeltaSaved, 1)],
     ),
+    ("fork-overwritten", &[(1, CoveragePoint::FullSyncBegan, 1), (0, CoveragePoint::SyncLeftDelta, 1)]),
     ("promote-mid-snapshot", &[(1, CoveragePoint::RollbackPointTaken, 2), (1, CoveragePoint::RolledBack, 1)]),
 ];
 

@@ -141,7 +141,7 @@ fn giving_the_rollback_point_up_is_refused_when_it_cannot_be_recorded() {
     world.pass(2 * SECOND);
     let name = world.figures(1).rollback_point.expect("taken").name;
     world.cluster[1].storage.trouble.fail_next_record = true;
-    let why = world.refused(1, Command::DropRollbackPoint { name });
+    let why = world.refused(1, Command::DropRollbackPoint { name, discard: false });
     assert!(node_failed(&world, 1) && why.contains("superblock could not be written"), "{why}");
 }
 

@@ -73,6 +73,7 @@ fn began(seq: u64) -> SyncBegin {
         snapshot: 0,
         attempt: 1,
         aside: engine::VolumeSet::default(),
+        is_resolved: false,
     }
 }
 

@@ -51,7 +51,7 @@ fn a_point_that_was_given_up_is_not_gone_back_to() {
         });
         world.pass(step * 5 * MILLISECOND);
         let Some(point) = world.figures(FAR).rollback_point else { continue };
-        let drop = world.command(FAR, GROUP, Command::DropRollbackPoint { name: point.name });
+        let drop = world.command(FAR, GROUP, Command::DropRollbackPoint { name: point.name, discard: false });
         let mut before = superblock(&world);
         while world.cluster.ledger.result(drop).is_none() {
             if world.recorded(FAR).rollback_point.id != 0 {
@@ -111,7 +111,7 @@ fn a_point_given_up_as_its_sync_ends_is_gone_before_the_next_begins() {
         world.set_mode(GROUP, if n % 2 == 0 { Mode::Nearsync } else { Mode::Async });
         world.pass(MILLISECOND);
         let Some(point) = world.figures(FAR).rollback_point else { continue };
-        let drop = world.command(FAR, GROUP, Command::DropRollbackPoint { name: point.name });
+        let drop = world.command(FAR, GROUP, Command::DropRollbackPoint { name: point.name, discard: false });
         while world.recorded(FAR).identity.inconsistent && world.cluster.ledger.result(drop).is_none() {
             world.pass(MILLISECOND / 10);
         }

@@ -66,6 +66,7 @@ fn begun(memory_bytes: u64) -> BareMachine {
         snapshot: 0,
         attempt: 1,
         aside: engine::VolumeSet::default(),
+        is_resolved: false,
     };
     assert!(machine.receive(at(), header(FrameKind::SyncBegin), begin.encode()));
     machine.complete_all(at());

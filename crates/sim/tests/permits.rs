@@ -71,7 +71,7 @@ fn paused_with_all_sent(history_bytes: u64, regions: u64) -> (ScenarioWorld, Gro
 /// Gives the copy's rollback point up, if there is one.
 fn drop_point(world: &mut ScenarioWorld, group: GroupId) {
     if let Some(point) = status(world, 1, group).rollback_point {
-        world.command(1, group, Command::DropRollbackPoint { name: point.name });
+        world.command(1, group, Command::DropRollbackPoint { name: point.name, discard: false });
     }
 }
 

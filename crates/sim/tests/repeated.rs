@@ -232,7 +232,7 @@ fn a_group_that_is_held_in_logging_stays_there() {
 #[test]
 fn a_mark_that_is_gone_is_given_up_again() {
     let mut world = in_peace();
-    let drop = || Command::DropRollbackPoint { name: "before-sync-1".into() };
+    let drop = || Command::DropRollbackPoint { name: "before-sync-1".into(), discard: false };
     assert_eq!(changes_nothing(&mut world, 1, drop()), "no rollback point is kept; nothing to do");
     assert_eq!(world.refusal(0, drop()).code, RefusalCode::NoSuchMark);
 }
@@ -275,7 +275,7 @@ fn a_goal_is_reached_when_all_of_it_is() {
     for not_yet in [dirty, queued, catching_up] {
         assert!(!is_reached(&sync(false), &not_yet), "{not_yet:?}");
     }
-    let drop = Command::DropRollbackPoint { name: "before-sync-1".into() };
+    let drop = Command::DropRollbackPoint { name: "before-sync-1".into(), discard: false };
     assert!(is_reached(&drop, &copy) && !is_reached(&drop, &in_step));
     assert!(!is_reached(&Command::Logging, &in_step));
     assert!(is_reached(&Command::Logging, &GroupStatus { state: State::Logging, ..in_step }));

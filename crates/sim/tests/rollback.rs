@@ -275,10 +275,10 @@ fn history_full() -> (ScenarioWorld, Vec<Vec<u8>>) {
 fn with_the_history_full_the_point_can_be_given_up_by_name() {
     let (mut world, before) = history_full();
     let name = point(&world).expect("taken");
-    let why = world.refused(FAR, Command::DropRollbackPoint { name: "before-sync-0".into() });
+    let why = world.refused(FAR, Command::DropRollbackPoint { name: "before-sync-0".into(), discard: false });
     assert!(why.contains(&name), "{why}");
-    world.refused(NEAR, Command::DropRollbackPoint { name: name.clone() });
-    let dropped = world.order(FAR, Command::DropRollbackPoint { name });
+    world.refused(NEAR, Command::DropRollbackPoint { name: name.clone(), discard: false });
+    let dropped = world.order(FAR, Command::DropRollbackPoint { name, discard: false });
     assert!(matches!(dropped, CommandResult::Done(_)), "{dropped:?}");
     world.until("it is overwritten now", |world| world.images_of(FAR) != before);
     let CommandResult::Refused(why) = world.promote(FAR, true) else { panic!("promoted a mixture") };
@@ -336,7 +336,7 @@ fn a_start_with_the_history_full_has_its_ways_out() {
         if drop {
             world.restore_path();
             world.until("it stands still", stands_still);
-            let dropped = world.order(FAR, Command::DropRollbackPoint { name });
+            let dropped = world.order(FAR, Command::DropRollbackPoint { name, discard: false });
             assert!(matches!(dropped, CommandResult::Done(_)), "{dropped:?}");
             world.drain();
         } else {
@@ -365,7 +365,7 @@ fn a_primary_reports_that_it_waits_for_a_secondary_with_a_full_history() {
     let CommandResult::Warning(reply) = world.order(NEAR, Command::Sync { full: false }) else { panic!("no word") };
     assert!(reply.contains("has not started"), "{reply}");
     let name = point(&world).expect("kept");
-    assert!(matches!(world.order(FAR, Command::DropRollbackPoint { name }), CommandResult::Done(_)));
+    assert!(matches!(world.order(FAR, Command::DropRollbackPoint { name, discard: false }), CommandResult::Done(_)));
     world.drain();
 }
 
@@ -441,7 +441,7 @@ fn a_way_back_that_was_not_recorded_leaves_the_journal_to_be_read() {
     world.crash(FAR, false, MILLISECOND);
     world.until("it stands still as before", stands_still);
     let name = point(&world).expect("kept");
-    assert!(matches!(world.order(FAR, Command::DropRollbackPoint { name }), CommandResult::Done(_)));
+    assert!(matches!(world.order(FAR, Command::DropRollbackPoint { name, discard: false }), CommandResult::Done(_)));
     world.drain();
     assert_eq!(world.coverage(FAR, CoveragePoint::JournalDamaged), 0);
 }

@@ -89,7 +89,7 @@ fn a_sync_that_was_paused_is_still_watched() {
     world.pass(70 * SECOND);
     assert_eq!(world.coverage(0, CoveragePoint::SyncStalled), 0);
     let name = world.figures(1).rollback_point.expect("taken").name;
-    assert!(matches!(world.order(1, Command::DropRollbackPoint { name }), CommandResult::Done(_)));
+    assert!(matches!(world.order(1, Command::DropRollbackPoint { name, discard: false }), CommandResult::Done(_)));
     world.until("it goes on", |world| is(world, State::Syncing));
     world.cluster[1].storage.trouble.stalled_until = world.now() + 200 * SECOND;
     let goes_on = world.now();

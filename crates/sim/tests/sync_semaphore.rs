@@ -208,7 +208,7 @@ fn a_sync_that_was_paused_waits_for_a_permit_to_go_on() {
     world.command(0, busy, Command::Sync { full: true });
     world.until("the other one syncs", |world| status(world, 0, busy).state == State::Syncing);
     let name = status(&world, 1, paused).rollback_point.expect("taken").name;
-    world.command(1, paused, Command::DropRollbackPoint { name });
+    world.command(1, paused, Command::DropRollbackPoint { name, discard: false });
     let mut waited = false;
     while status(&world, 0, busy).state == State::Syncing {
         assert!(is_paused(&world), "it takes a slot that is not free");

@@ -329,7 +329,7 @@ fn a_copy_that_holds_no_image_has_no_recovery_point() {
         world.figures(FAR).rollback_point.is_some_and(|point| point.used_bytes > 64 * KIB)
     });
     let name = world.figures(FAR).rollback_point.expect("there is one").name;
-    assert!(matches!(world.order(FAR, Command::DropRollbackPoint { name }), CommandResult::Done(_)));
+    assert!(matches!(world.order(FAR, Command::DropRollbackPoint { name, discard: false }), CommandResult::Done(_)));
     // The link goes, and the sync does not come to its end.
     world.cut([false; 2]);
     world.pass(60 * SECOND);

@@ -241,6 +241,22 @@ pub enum DecisionReason {
     PeerSawOurFuture,
 }
 
+const OVERWRITES_OWN: &str =
+    "; 'farshore sync GROUP --full' here overwrites what only the peer may have, which the peer saves to a file";
+
+impl DecisionReason {
+    /// What a full sync overwrites for this reason is, or may be, a history of the copy's own. An old copy that is merely behind has none.
+    pub fn is_of_two_histories(self) -> bool {
+        matches!(
+            self,
+            DecisionReason::Fork { .. }
+                | DecisionReason::Unrelated { .. }
+                | DecisionReason::PeerWentFurther { .. }
+                | DecisionReason::PeerSawOurFuture
+        )
+    }
+}
+
 impl fmt::Display for DecisionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -265,7 +281,7 @@ impl fmt::Display for DecisionReason {
                          blocks to a file first"
                     )?;
                 }
-                write!(f, "; 'farshore sync GROUP --full' here discards what only the peer may have")
+                f.write_str(OVERWRITES_OWN)
             }
             DecisionReason::CopyLost => {
                 write!(
@@ -293,7 +309,7 @@ impl fmt::Display for DecisionReason {
             DecisionReason::PeerWentFurther { ours, theirs } => write!(
                 f,
                 "the peer's history has gone further than this node's (generation {theirs}, ours is {ours}): 'farshore demote \
-                 GROUP' here keeps it, 'farshore sync GROUP --full' here discards what the peer wrote"
+                 GROUP' here keeps it, 'farshore sync GROUP --full' here overwrites what the peer wrote, which the peer saves to a file"
             ),
             DecisionReason::PeerWentBack { confirmed, stands_at } => write!(
                 f,

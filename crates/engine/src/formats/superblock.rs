@@ -14,7 +14,7 @@ use crate::time::Wall;
 pub use crate::formats::cell::Rejected;
 
 /// Format versions: 7 knows what speaks against the copy, what the peer had confirmed before the last change of role, where the copy went
-/// back to, over which history this node keeps its own, which volumes are set aside, detached, not filled yet or renamed, and the peer window that was given; 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the unverified run; 3 carries what the peer confirmed; 2 keeps each update twice,
+/// back to, over which history this node keeps its own, whether a sync overwrites a history of the copy's own, which volumes are set aside, detached, not filled yet or renamed, and the peer window that was given; 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the unverified run; 3 carries what the peer confirmed; 2 keeps each update twice,
 /// and knows the flush points, the unverified run and the rollback point. 6 to 1 were never released.
 pub const VERSION: u16 = 7;
 pub const KIND: CellKind = CellKind { magic: *b"FSHSUPER", version: VERSION };
@@ -62,6 +62,8 @@ pub struct RollbackPoint {
     pub batches: u64,
     /// What the sync may still overwrite for the first time; reserved in the store.
     pub reserved_bytes: u64,
+    /// The sync overwrites a history of this copy's own: before its end is recorded, what was saved for the point stands in a delta.
+    pub is_of_fork: bool,
 }
 
 impl RollbackPoint {
@@ -166,7 +168,8 @@ mod flag {
     pub const CHANGED_OUTSIDE: u16 = 64;
     pub const ASSUMED_EQUAL: u16 = 128;
     pub const DIFFERS: u16 = 256;
-    pub const ALL: u16 = 511;
+    pub const POINT_OF_FORK: u16 = 512;
+    pub const ALL: u16 = 1023;
 }
 
 impl Superblock {
@@ -204,7 +207,8 @@ impl Superblock {
                 | bit(self.alone, flag::ALONE)
                 | bit(self.served_unverified, flag::SERVED_UNVERIFIED)
                 | bit(self.doubts.assumed_equal, flag::ASSUMED_EQUAL)
-                | bit(self.doubts.differs, flag::DIFFERS),
+                | bit(self.doubts.differs, flag::DIFFERS)
+                | bit(self.rollback_point.is_of_fork, flag::POINT_OF_FORK),
             update: self.update,
             tag: self.tag,
             offset: 0,
@@ -282,6 +286,7 @@ impl Superblock {
             wall: Wall(r.u64()?),
             batches: r.u64()?,
             reserved_bytes: r.u64()?,
+            is_of_fork: is(flag::POINT_OF_FORK),
         };
         let (confirmed, confirmed_before) = (Confirmed::decode(&mut r)?, Confirmed::decode(&mut r)?);
         let (went_back_to, kept_over) = (r.position()?, r.u64()?);

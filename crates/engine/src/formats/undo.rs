@@ -501,6 +501,19 @@ impl UndoStore {
         log.saved.range((from, Unbounded)).map(|(_, saved)| *saved).find(|saved| saved.undo_offset.is_none() == zero)
     }
 
+    /// The next range that was saved for the oldest mark from this place on, in the order of volumes and offsets. Zeroes that were saved
+    /// later may have joined ranges on both sides of the place: then only what is behind it counts.
+    pub fn saved_from(&self, volume: VolumeId, offset: u64) -> Option<SavedRange> {
+        let log = self.marks.front()?;
+        let before = log.saved.range(..(volume, offset)).next_back().map(|(_, saved)| *saved);
+        let reaches_in = before.filter(|saved| saved.volume == volume && saved.range().end > offset);
+        if let Some(saved) = reaches_in {
+            let length = (saved.range().end - offset) as u32;
+            return Some(SavedRange { offset, length, ..saved });
+        }
+        log.saved.range((volume, offset)..).next().map(|(_, saved)| *saved)
+    }
+
     /// Every range saved since the oldest mark.
     pub fn all_saved(&self) -> impl Iterator<Item = &SavedRange> {
         self.marks.iter().flat_map(|m| m.saved.values())
@@ -655,6 +668,26 @@ mod tests {
         assert_eq!(store.next_saved(None, false), Some(new));
         store.drop_oldest();
         assert_eq!((store.used_bytes(), store.mark()), (0, None));
+    }
+
+    // proves: P6
+    /// Zeroes that were saved behind a walk joined what the walk had not come to yet with what it had.
+    #[test]
+    fn a_walk_meets_every_saved_range_whatever_joins_meanwhile() {
+        let mut store = UndoStore::new(1024 * KIB);
+        store.begin_mark(1);
+        let zeroes = |offset, length| ToSave { crc: None, ..data(offset, length) };
+        let of_another = ToSave { volume: VolumeId(1), ..data(0, 4096) };
+        assert!(save(&mut store, &[zeroes(0, 4096), zeroes(8192, 4096), data(16384, 8192), of_another]).is_some());
+        let (mut place, mut met) = ((V, 0), Vec::new());
+        while let Some(saved) = store.saved_from(place.0, place.1) {
+            met.push((saved.volume.0, saved.offset, saved.length));
+            place = (saved.volume, saved.range().end);
+            if met.len() == 1 {
+                assert!(save(&mut store, &[zeroes(4096, 4096)]).is_some());
+            }
+        }
+        assert_eq!(met, [(0, 0, 4096), (0, 4096, 8192), (0, 16384, 8192), (1, 0, 4096)]);
     }
 
     // proves: rule 9

@@ -31,7 +31,7 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 pub enum Version {
     /// Both nodes report what degrading leaves of the order and what becomes of a full queue, GroupState says that its sender hands over, Tick says what speaks against the
     /// copy, and ProbeResult whether its range could be read. A node says in its hello what its peer had confirmed, where it went back to,
-    /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin and Void say which volumes are set aside, and a hello which are detached; a secondary asks for the peer window (WindowAsk, Window). 6 (SyncBegin says what is left out, as the secondary
+    /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin says that a fork was resolved by an order; SyncBegin and Void say which volumes are set aside, and a hello which are detached; a secondary asks for the peer window (WindowAsk, Window). 6 (SyncBegin says what is left out, as the secondary
     /// has applied it), 5 (both nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4
     /// (SyncBegin names the run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel
     /// packed), 2 (flush points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one ordered stream per
@@ -671,6 +671,8 @@ pub struct SyncBegin {
     pub attempt: u64,
     /// Volumes that are set aside: nothing of them is sent, and they are no part of the image that it makes.
     pub aside: VolumeSet,
+    /// The two histories parted, and an order resolved that: what the secondary held of its own is saved, or was given up by that order.
+    pub is_resolved: bool,
 }
 
 impl SyncBegin {
@@ -679,7 +681,7 @@ impl SyncBegin {
         w.position(self.from);
         w.position(self.parent);
         w.u64(self.to.0);
-        w.u8(u8::from(self.nothing_dirty));
+        w.u8(u8::from(self.nothing_dirty) | u8::from(self.is_resolved) << 1);
         w.u64(self.dirty_bytes);
         w.u64(self.dirty_units);
         w.u64(self.left_out_bytes);
@@ -692,20 +694,22 @@ impl SyncBegin {
     pub fn decode(bytes: &[u8]) -> Option<SyncBegin> {
         let mut r = FieldDecoder(bytes);
         let (from, parent, to) = (r.peers_position()?, r.peers_position()?, Incarnation(r.number()?));
-        let (nothing_dirty, dirty_bytes, dirty_units) = (r.u8()? != 0, r.number()?, r.number()?);
+        let flags = r.u8().filter(|flags| flags & !3 == 0)?;
+        let (dirty_bytes, dirty_units) = (r.number()?, r.number()?);
         let (left_out_bytes, snapshot, attempt) = (r.number()?, r.number()?, r.number()?);
         let aside = decode_volumes(&mut r)?;
         let begin = SyncBegin {
             from,
             parent,
             to,
-            nothing_dirty,
+            nothing_dirty: flags & 1 != 0,
             dirty_bytes,
             dirty_units,
             left_out_bytes,
             snapshot,
             attempt,
             aside,
+            is_resolved: flags & 2 != 0,
         };
         r.is_empty().then_some(begin)
     }

@@ -18,6 +18,7 @@ use crate::peer::{Peer, verify};
 use crate::primary::aside::{command_aside, command_rejoin};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
+use crate::secondary::delta::proceed_delta;
 use crate::secondary::rollback::command_drop_point;
 use crate::shared::greeting::PEER_FAILED;
 use crate::shared::lifecycle::{Phase, Promotion};
@@ -87,7 +88,9 @@ impl Group {
             Command::Switchover { to, limit, closes_export, only_asks } => {
                 handover::command(self, cx, id, HandoverOrder { to, limit, closes_export, only_asks });
             }
-            Command::DropRollbackPoint { name } => command_drop_point(&mut self.common, cx, id, &name),
+            Command::DropRollbackPoint { name, discard } => {
+                command_drop_point(&mut self.common, cx, id, (&name, discard));
+            }
             Command::Reset { .. } => unreachable!("it is taken in any state"),
             Command::Verify(order) => verify::command(&mut self.primary.peer, &mut self.common, cx, id, order),
             Command::VerifyStop => verify::command_stop(&mut self.primary.peer, &mut self.common, cx, id),
@@ -123,6 +126,16 @@ impl Group {
             self.say_hello(cx, FrameKind::GroupState);
             self.primary.peer.report_primary_state(&mut self.common, cx);
         }
+    }
+}
+
+/// What is told of a sync over the peer as it was when that was ordered.
+fn ordered_over(peer: Decision, begins: &str) -> String {
+    match peer {
+        Decision::NeedsFullSync(why) if why.is_of_two_histories() => {
+            format!("{begins}; before it ends the peer saves what it overwrites there to a file ('farshore inspect')")
+        }
+        _ => begins.into(),
     }
 }
 
@@ -200,7 +213,7 @@ impl Group {
         } else if records_full {
             CommandResult::Done(FULL_UNDER_WAY.into())
         } else {
-            under_way.unwrap_or_else(|| CommandResult::Done(self.begins(cx, full).into()))
+            under_way.unwrap_or_else(|| CommandResult::Done(ordered_over(decision, self.begins(cx, full))))
         };
         self.common.save(cx, Some(AfterSuper::Answer { id, result }));
     }
@@ -255,6 +268,9 @@ impl Group {
         }
         reset::proceed(self, cx);
         forks::proceed(self, cx);
+        if matches!(self.common.lifecycle.phase(), Phase::Running | Phase::Stopping { .. }) {
+            proceed_delta(&mut self.secondary, &mut self.common, cx);
+        }
         match self.common.lifecycle.phase() {
             Phase::Demoting { id, deadline } => self.proceed_demote(cx, id, deadline),
             Phase::Promoting(promotion) => self.proceed_promote(cx, promotion),
@@ -294,7 +310,8 @@ impl Group {
             }
             return;
         }
-        if self.secondary.replica.paused().is_some() && cx.now.mono >= deadline {
+        let waits = self.secondary.replica.paused().is_some() || self.secondary.replica.awaits_delta();
+        if waits && cx.now.mono >= deadline {
             // What it waits for may never come; the journal keeps the rest for the next start.
             self.common.lifecycle.enter(Phase::Stopped);
             return;

@@ -12,6 +12,7 @@ use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::catch_up::compare_all;
 use crate::peer::detached::{NOTHING_IN_ORDER, fill_all, is_nothing_in_order};
+use crate::peer::forks::is_kept_over;
 use crate::peer::sending::{Sending, SyncAnnouncement};
 use crate::peer::stream::pass::{PassEnding, SyncPass};
 use crate::peer::streaming::{confirmed, step_begun};
@@ -103,6 +104,7 @@ impl Peer {
         let to = self.greeting.run();
         let snapshot = if by_snapshot { attempt } else { 0 };
         let aside = if injected(Fault::AsideNotAnnounced) { VolumeSet::default() } else { common.sb.aside };
+        let is_resolved = self.greeting.hello().is_some_and(|hello| is_kept_over(common, &hello.identity));
         let begin = SyncBegin {
             from,
             parent,
@@ -114,6 +116,7 @@ impl Peer {
             snapshot,
             attempt,
             aside,
+            is_resolved,
         };
         cx.send_control(link, FrameKind::SyncBegin, common.id(), begin.encode());
         self.stall.moved(cx.now.mono);

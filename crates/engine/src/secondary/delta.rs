@@ -1,10 +1,14 @@
-//! What this copy holds where it differs from the peer that an operator chose over it is saved, before anything of it is overwritten.
+//! What this copy holds where it differs from the peer whose content counts is saved in a delta.
 //!
 //! ```text
-//! Union frames: the bits of both -> stored here too -> Renew -> read, batch, read, batch .. -> flush -> head -> Saved
+//! resolved by bits: Union frames -> stored here too -> Renew -> read, batch, read, batch .. -> flush -> head -> Saved
+//! full sync:        its end is flushed ----------------> Renew -> read, batch, read, batch .. -> flush -> head -> its end is recorded
 //! ```
-//! The union stands in this node's own bits, durable, before anything else: whatever becomes of the session, the bits of both cover what
-//! differs (rule 6). A session that ends in the midst of it leaves a file without a head, which the next attempt begins anew.
+//! * Where an order resolves the fork by bits, what the volumes hold is saved before anything of it is overwritten. The union stands in this
+//!   node's own bits, durable, before anything else: whatever becomes of the session, the bits of both cover what differs (rule 6). A session
+//!   that ends in the midst of it leaves a file without a head, which the next attempt begins anew.
+//! * A full sync overwrites what nobody's bits name. What it overwrites is in the undo store by then, and is copied from there. The rollback
+//!   point stays until the delta has its head, whatever becomes of the session. A crash in between begins the sync anew, and saves again.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,21 +18,51 @@ use crate::context::Cx;
 use crate::formats::bitmap::Bitmap;
 use crate::formats::delta::{DeltaHead, HEAD_BYTES, mark};
 use crate::formats::identity::Role;
-use crate::formats::undo::{BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, UndoEntry, UndoIndex, checksum};
+use crate::formats::undo::{
+    BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, SavedRange, UndoEntry, UndoIndex, UndoStore, checksum,
+};
 use crate::formats::wire::{FrameHeader, FrameKind, VolumeRange, flags};
-use crate::ids::{Generation, Seq, VolumeId, VolumeSet};
+use crate::ids::{Generation, Position, Seq, VolumeId, VolumeSet};
 use crate::injected_fault::{Fault, injected};
-use crate::limits::{PART_BYTES_MAX, REGION_BYTES};
+use crate::limits::{PART_BYTES_MAX, REGION_BYTES, SYNC_STALLED_AFTER};
 use crate::records::bits::AfterBits;
 use crate::secondary::Secondary;
+use crate::secondary::replica::{delta_is_there, pause_for_delta};
 use crate::shared::bits_walk::join_words;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
+use crate::shared::lifecycle::Phase;
 use crate::shared::operation_slots::{DeltaPart, SlotOperation};
+use crate::time::Mono;
 use crate::{Buf, Event, IoDone, IoError, IoResult, Output, SendPayload, Slice, Store, WriteBytes};
 
 /// A batch has room for so much where memory is short: its index, a block, is an eighth of that.
 const BATCH_BYTES_MIN: u64 = 8 * REGION_BYTES;
+
+/// What an operator reads of a sync that cannot end.
+pub(crate) const NO_SPACE: &str = "history full: the sync overwrote a history of this node's own, and its state directory has no space for \
+    the delta of that; the sync ends when there is some, or when the rollback point is given up ('farshore mark drop GROUP NAME --discard')";
+const NOT_SAVED: &str = "history full: the sync overwrote a history of this node's own, and the delta of that cannot be saved, as a disk fails or \
+    what the undo store holds is damaged ('farshore log'); it is tried again, and the sync ends when that is put right, or when the rollback \
+    point is given up ('farshore mark drop GROUP NAME --discard')";
+
+/// Where it comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum DeltaSource {
+    /// The volumes, where a region is dirty at either node.
+    #[default]
+    Union,
+    /// The undo store: what a full sync has overwritten.
+    Overwritten,
+}
+
+/// What is tried again once something has failed that may have been put right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DeltaRetry {
+    Anew,
+    Batch,
+    Head,
+}
 
 /// How far it has come.
 #[derive(Debug, Default)]
@@ -46,20 +80,47 @@ enum DeltaStage {
     Writing,
     Flushing,
     Heading,
+    /// Of what a sync overwrote: a step failed. `due`: it is time to try again.
+    Failed {
+        retry: DeltaRetry,
+        due: bool,
+    },
 }
 
 /// Ranges that are saved together, and their content as far as it was read.
 #[derive(Debug, Default)]
 struct DeltaBatch {
-    ranges: Vec<VolumeRange>,
+    ranges: Vec<DeltaRange>,
     /// With its checksum; `None`: all zeroes.
     content: Vec<Option<(Buf, u32)>>,
     left: usize,
 }
 
+/// A range of a volume, and where its content is read.
+#[derive(Clone, Copy, Debug)]
+struct DeltaRange {
+    range: VolumeRange,
+    place: ContentPlace,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ContentPlace {
+    Volume,
+    /// With its checksum.
+    UndoStore(u64, u32),
+    Zeroes,
+}
+
+impl ContentPlace {
+    fn of(saved: &SavedRange) -> ContentPlace {
+        saved.undo_offset.map_or(ContentPlace::Zeroes, |offset| ContentPlace::UndoStore(offset, saved.crc))
+    }
+}
+
 /// A delta that is being saved.
 #[derive(Debug, Default)]
 pub(crate) struct DeltaSave {
+    source: DeltaSource,
     stage: DeltaStage,
     /// Names the attempt.
     question: Seq,
@@ -71,17 +132,42 @@ pub(crate) struct DeltaSave {
     left_out: VolumeSet,
     /// A fault on purpose: what was dirty here before the other side's bits were joined.
     own: Vec<Bitmap>,
-    /// The next region is looked for from here on.
+    /// The next region is looked for from here on, or the next range: a byte of a volume then.
     cursor: (usize, u64),
     head: DeltaHead,
+    /// Both as they were before the batch that is being read or written.
+    before: ((usize, u64), DeltaHead),
     reading_bytes: u64,
+    /// Why what a sync overwrote cannot be saved, as far as that was tried.
+    failure: Option<&'static str>,
+    /// When the peer was shown last that it gets on.
+    shown_at: Mono,
 }
 
 impl DeltaSave {
-    /// Whoever asked for it is gone. What is under way ends by itself.
+    /// The session is over, and nobody asks for a union any more. What a sync overwrote is saved all the same.
+    pub fn forget_union(&mut self) {
+        if self.source == DeltaSource::Union {
+            self.forget();
+        }
+    }
+
+    /// It is not to be saved any more. What is under way ends by itself.
     pub fn forget(&mut self) {
-        self.stage = DeltaStage::Idle;
-        self.reading_bytes = 0;
+        (self.source, self.stage) = (DeltaSource::Union, DeltaStage::Idle);
+        (self.reading_bytes, self.failure) = (0, None);
+    }
+
+    /// Why the sync cannot end that waits for it.
+    pub fn failure(&self) -> Option<&'static str> {
+        self.failure
+    }
+
+    /// There may be space by now.
+    pub fn retry(&mut self) {
+        if let DeltaStage::Failed { due, .. } = &mut self.stage {
+            *due = true;
+        }
     }
 
     /// Memory that it costs.
@@ -90,8 +176,33 @@ impl DeltaSave {
     }
 
     /// The next ranges, as many as one batch takes and there is memory for; none: all is saved.
-    fn next_ranges(&mut self, common: &GroupCommon, room: u64) -> Vec<VolumeRange> {
+    fn next_ranges(&mut self, common: &GroupCommon, room: u64) -> Vec<DeltaRange> {
         let room = room.clamp(BATCH_BYTES_MIN, PART_BYTES_MAX);
+        match self.source {
+            DeltaSource::Union => self.next_regions(common, room),
+            DeltaSource::Overwritten => self.next_overwritten(&common.undo, room),
+        }
+    }
+
+    fn next_overwritten(&mut self, undo: &UndoStore, room: u64) -> Vec<DeltaRange> {
+        let (mut ranges, mut bytes) = (Vec::new(), 0);
+        while ranges.len() < ENTRIES_MAX
+            && let Some(saved) = undo.saved_from(VolumeId(self.cursor.0 as u16), self.cursor.1)
+        {
+            let place = ContentPlace::of(&saved);
+            let content = if matches!(place, ContentPlace::Zeroes) { 0 } else { u64::from(saved.length) };
+            if !ranges.is_empty() && bytes + content > room {
+                break;
+            }
+            bytes += content;
+            self.cursor = (usize::from(saved.volume.0), saved.range().end);
+            let range = VolumeRange { volume: saved.volume, offset: saved.offset, length: u64::from(saved.length) };
+            ranges.push(DeltaRange { range, place });
+        }
+        ranges
+    }
+
+    fn next_regions(&mut self, common: &GroupCommon, room: u64) -> Vec<DeltaRange> {
         let (mut ranges, mut bytes) = (Vec::new(), 0);
         while ranges.len() < ENTRIES_MAX
             && bytes + REGION_BYTES <= room
@@ -110,7 +221,8 @@ impl DeltaSave {
             self.cursor.1 = next;
             let (offset, end) = (first * REGION_BYTES, (next * REGION_BYTES).min(volume.size_bytes()));
             bytes += end - offset;
-            ranges.push(VolumeRange { volume: VolumeId(self.cursor.0 as u16), offset, length: end - offset });
+            let range = VolumeRange { volume: VolumeId(self.cursor.0 as u16), offset, length: end - offset };
+            ranges.push(DeltaRange { range, place: ContentPlace::Volume });
         }
         ranges
     }
@@ -120,7 +232,7 @@ impl DeltaSave {
         let mut at = INDEX_BYTES as u32;
         let mut content = Vec::new();
         let mut entries = Vec::new();
-        for (range, read) in batch.ranges.iter().zip(batch.content) {
+        for (DeltaRange { range, .. }, read) in batch.ranges.iter().zip(batch.content) {
             let length = range.length as u32;
             let (payload_at, payload_crc) = read.as_ref().map_or((0, 0), |(_, crc)| (at, *crc));
             entries.push(UndoEntry { volume: range.volume, offset: range.offset, length, payload_at, payload_crc });
@@ -135,7 +247,7 @@ impl DeltaSave {
         }
         let head = &mut self.head;
         head.ranges += entries.len() as u64;
-        head.content_bytes += batch.ranges.iter().map(|range| range.length).sum::<u64>();
+        head.content_bytes += batch.ranges.iter().map(|part| part.range.length).sum::<u64>();
         let index = UndoIndex {
             tag: head.tag,
             ring_offset: head.file_bytes,
@@ -172,6 +284,12 @@ impl Secondary {
         // It is asked for nothing by a peer that does not say that it was chosen over this history.
         let receives = receives && hello.keeps_over == common.sb.identity.generation.tag;
         let is_last = header.flags & flags::LAST != 0;
+        if self.delta.source == DeltaSource::Overwritten {
+            if is_last {
+                say_saved(common, cx, (header.seq, flags::FAILED), 0);
+            }
+            return Some(());
+        }
         if !receives || self.replica.is_streaming() || self.begins_stream() || chosen == common.sb.identity.generation {
             if is_last {
                 // Whoever waits for an answer is not left to wait.
@@ -219,19 +337,8 @@ impl Secondary {
         if injected(Fault::DeltaSkipped) {
             return self.answer_delta(common, cx, 0);
         }
-        self.delta.cursor = (0, 0);
-        self.delta.head = DeltaHead {
-            tag: common.config.tag,
-            node: common.node,
-            peer: common.config.peer,
-            position: self.replica.progress().position(),
-            chosen: self.delta.chosen,
-            file_bytes: HEAD_BYTES,
-            ..DeltaHead::default()
-        };
-        self.delta.stage = DeltaStage::Renewing;
-        let token = common.slots.start(SlotOperation::Delta(DeltaPart::Renew));
-        cx.out.push_back(Output::Renew { token, store: Store::Delta(common.id()) });
+        let position = self.replica.progress().position();
+        self.delta.renew(common, cx, position);
     }
 
     /// A step has ended.
@@ -240,7 +347,9 @@ impl Secondary {
             // What ended is of an earlier attempt.
             return self.begin_delta(common, cx);
         }
-        let goes_on = common.lifecycle.is_running() && !common.has_failed();
+        let phase = common.lifecycle.phase();
+        let ends_sync = self.delta.source == DeltaSource::Overwritten && matches!(phase, Phase::Stopping { .. });
+        let goes_on = (phase == Phase::Running || ends_sync) && !common.has_failed();
         let is_expected = matches!(
             (&self.delta.stage, part),
             (DeltaStage::Renewing, DeltaPart::Renew)
@@ -254,6 +363,7 @@ impl Secondary {
         }
         match result {
             Ok(done) => self.delta_step(common, cx, part, done),
+            Err(error) if self.delta.source == DeltaSource::Overwritten => delta_failed(self, common, cx, part, error),
             Err(IoError::NoSpace) => {
                 cx.coverage.hit(CoveragePoint::DeltaWithoutSpace);
                 self.answer_delta(common, cx, flags::NO_SPACE);
@@ -263,35 +373,32 @@ impl Secondary {
     }
 
     fn delta_step(&mut self, common: &mut GroupCommon, cx: &mut Cx, part: DeltaPart, done: IoDone) {
-        let store = Store::Delta(common.id());
         match part {
             DeltaPart::Renew | DeltaPart::Batch => self.read_for_delta(common, cx),
             DeltaPart::Read(at) => {
                 let DeltaStage::Reading(batch) = &mut self.delta.stage else { return };
                 batch.left -= 1;
-                if let IoDone::Summed { buf, zero: false, crc } = done {
-                    batch.content[at] = Some((buf, crc));
+                match (done, batch.ranges[at].place) {
+                    (IoDone::Summed { buf, zero: false, crc }, _)
+                    | (IoDone::Payload { buf, .. }, ContentPlace::UndoStore(_, crc)) => {
+                        batch.content[at] = Some((buf, crc));
+                    }
+                    _ => {}
                 }
-                if batch.left > 0 {
-                    return;
+                if batch.left == 0 {
+                    self.delta.write_batch(common, cx);
                 }
-                let DeltaStage::Reading(batch) = core::mem::replace(&mut self.delta.stage, DeltaStage::Writing) else {
-                    return;
-                };
-                let offset = self.delta.head.file_bytes;
-                let parts = self.delta.batch_image(common, batch);
-                let token = common.slots.start(SlotOperation::Delta(DeltaPart::Batch));
-                cx.write(token, store, offset, parts, false);
             }
-            DeltaPart::Flush => {
-                self.delta.stage = DeltaStage::Heading;
-                let token = common.slots.start(SlotOperation::Delta(DeltaPart::Head));
-                cx.write(token, store, 0, vec![WriteBytes::Meta(self.delta.head.encode())], true);
-            }
+            DeltaPart::Flush => self.delta.write_head(common, cx),
             DeltaPart::Head => {
-                cx.coverage.hit(CoveragePoint::DeltaSaved);
                 let DeltaHead { ranges, content_bytes: bytes, .. } = self.delta.head;
                 cx.event(common.id(), Event::DeltaSaved { ranges, bytes });
+                if self.delta.source == DeltaSource::Overwritten {
+                    cx.coverage.hit(CoveragePoint::SyncLeftDelta);
+                    self.delta.forget();
+                    return delta_is_there(&mut self.replica, common, cx);
+                }
+                cx.coverage.hit(CoveragePoint::DeltaSaved);
                 self.answer_delta(common, cx, 0);
             }
         }
@@ -300,36 +407,109 @@ impl Secondary {
     /// The next batch, or the end.
     fn read_for_delta(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let room = cx.allowance.saturating_sub(self.replica.window().lease_bytes());
+        self.delta.before = (self.delta.cursor, self.delta.head);
         let ranges = self.delta.next_ranges(common, room);
-        self.delta.reading_bytes = ranges.iter().map(|range| range.length).sum();
         if ranges.is_empty() {
+            self.delta.reading_bytes = 0;
             self.delta.stage = DeltaStage::Flushing;
             let token = common.slots.start(SlotOperation::Delta(DeltaPart::Flush));
             return cx.out.push_back(Output::Flush { token, store: Store::Delta(common.id()) });
         }
-        for (at, range) in ranges.iter().enumerate() {
-            let token = common.slots.start(SlotOperation::Delta(DeltaPart::Read(at)));
-            let (store, length) = (Store::Volume(common.id(), range.volume), range.length as u32);
-            cx.out.push_back(Output::ReadSummed { token, store, offset: range.offset, length });
+        let is_read = |part: &&DeltaRange| !matches!(part.place, ContentPlace::Zeroes);
+        self.delta.reading_bytes = ranges.iter().filter(is_read).map(|part| part.range.length).sum();
+        let (content, left) = (ranges.iter().map(|_| None).collect(), ranges.iter().filter(is_read).count());
+        for (at, DeltaRange { range, place }) in ranges.iter().enumerate() {
+            let length = range.length as u32;
+            let mut token = || common.slots.start(SlotOperation::Delta(DeltaPart::Read(at)));
+            let id = common.config.id;
+            match *place {
+                ContentPlace::Volume => {
+                    let (store, offset) = (Store::Volume(id, range.volume), range.offset);
+                    cx.out.push_back(Output::ReadSummed { token: token(), store, offset, length });
+                }
+                ContentPlace::UndoStore(offset, crc) => {
+                    let (store, crc) = (Store::Undo(id), Some(crc));
+                    cx.out.push_back(Output::Read { token: token(), store, offset, length, crc });
+                }
+                ContentPlace::Zeroes => {}
+            }
         }
-        let (content, left) = (ranges.iter().map(|_| None).collect(), ranges.len());
         self.delta.stage = DeltaStage::Reading(DeltaBatch { ranges, content, left });
+        if left == 0 {
+            self.delta.write_batch(common, cx);
+        }
     }
 
     /// It is saved, or why not.
     fn answer_delta(&mut self, common: &GroupCommon, cx: &mut Cx, flags: u16) {
-        let question = self.delta.question;
         self.delta.forget();
-        let Some(link) = cx.peer.link else { return };
-        let length = self.delta.head.content_bytes;
-        let header = FrameHeader {
-            flags,
-            length,
-            seq: question,
-            ..FrameHeader::new(FrameKind::Saved, cx.peer.session, common.id())
-        };
-        cx.send(link, header, SendPayload::None);
+        say_saved(common, cx, (self.delta.question, flags), self.delta.head.content_bytes);
     }
+}
+
+/// The end of a sync over a fork waits for its delta. Called after every input, and begins or goes on where nothing is under way.
+pub(crate) fn proceed_delta(secondary: &mut Secondary, common: &mut GroupCommon, cx: &mut Cx) {
+    if !secondary.replica.awaits_delta() || common.has_failed() {
+        return;
+    }
+    let point = common.sb.rollback_point;
+    if !point.is_of_fork {
+        // It was given up by name.
+        secondary.delta.forget();
+        return delta_is_there(&mut secondary.replica, common, cx);
+    }
+    if common.slots.saves_delta() {
+        return;
+    }
+    match secondary.delta.stage {
+        DeltaStage::Failed { retry, due: true } => match retry {
+            DeltaRetry::Anew => secondary.delta.renew(common, cx, point.position),
+            DeltaRetry::Batch => secondary.read_for_delta(common, cx),
+            DeltaRetry::Head => secondary.delta.write_head(common, cx),
+        },
+        DeltaStage::Idle => {
+            let delta = &mut secondary.delta;
+            (delta.source, delta.chosen) = (DeltaSource::Overwritten, common.sb.identity.generation);
+            (delta.own, delta.shown_at) = (Vec::new(), cx.now.mono);
+            delta.renew(common, cx, point.position);
+        }
+        _ => {}
+    }
+}
+
+/// A step of it failed. Nothing is lost by waiting: the sync goes on as one that has not ended.
+fn delta_failed(secondary: &mut Secondary, common: &mut GroupCommon, cx: &mut Cx, part: DeltaPart, error: IoError) {
+    let retry = match (part, error) {
+        (DeltaPart::Read(_), _) | (DeltaPart::Batch, IoError::NoSpace) => DeltaRetry::Batch,
+        (DeltaPart::Head, IoError::NoSpace) => DeltaRetry::Head,
+        _ => DeltaRetry::Anew,
+    };
+    if retry == DeltaRetry::Batch {
+        (secondary.delta.cursor, secondary.delta.head) = secondary.delta.before;
+    }
+    secondary.delta.stage = DeltaStage::Failed { retry, due: false };
+    secondary.delta.reading_bytes = 0;
+    let words = if error == IoError::NoSpace { NO_SPACE } else { NOT_SAVED };
+    secondary.delta.failure = Some(words);
+    pause_for_delta(&mut secondary.replica, common, cx, words);
+}
+
+/// Whether the peer is to be shown that this gets on: it hears nothing else meanwhile, and would give the sync up.
+pub(crate) fn delta_is_to_be_shown(secondary: &mut Secondary, cx: &Cx) -> bool {
+    let is_due = cx.now.mono.since(secondary.delta.shown_at) >= SYNC_STALLED_AFTER / 4;
+    let shows = is_due && matches!(secondary.delta.stage, DeltaStage::Reading(_)) && secondary.replica.awaits_delta();
+    if shows {
+        secondary.delta.shown_at = cx.now.mono;
+    }
+    shows
+}
+
+/// Tells the primary that asked what became of its question.
+fn say_saved(common: &GroupCommon, cx: &mut Cx, (question, flags): (Seq, u16), length: u64) {
+    let Some(link) = cx.peer.link else { return };
+    let kind = FrameKind::Saved;
+    let header = FrameHeader { flags, length, seq: question, ..FrameHeader::new(kind, cx.peer.session, common.id()) };
+    cx.send(link, header, SendPayload::None);
 }
 
 impl DeltaSave {
@@ -337,5 +517,40 @@ impl DeltaSave {
         if is_over {
             self.forget();
         }
+    }
+
+    /// The file begins anew. `position`: the last one of the history that is given up.
+    fn renew(&mut self, common: &mut GroupCommon, cx: &mut Cx, position: Position) {
+        self.cursor = (0, 0);
+        self.head = DeltaHead {
+            tag: common.config.tag,
+            node: common.node,
+            peer: common.config.peer,
+            position,
+            chosen: self.chosen,
+            file_bytes: HEAD_BYTES,
+            ..DeltaHead::default()
+        };
+        self.stage = DeltaStage::Renewing;
+        let token = common.slots.start(SlotOperation::Delta(DeltaPart::Renew));
+        cx.out.push_back(Output::Renew { token, store: Store::Delta(common.id()) });
+    }
+
+    /// All of the batch is read.
+    fn write_batch(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let DeltaStage::Reading(batch) = core::mem::replace(&mut self.stage, DeltaStage::Writing) else { return };
+        let offset = self.head.file_bytes;
+        let parts = self.batch_image(common, batch);
+        let token = common.slots.start(SlotOperation::Delta(DeltaPart::Batch));
+        // While a sync waits for it, no flush at the end takes so long that the peer would give the sync up.
+        let durable = self.source == DeltaSource::Overwritten;
+        cx.write(token, Store::Delta(common.id()), offset, parts, durable);
+    }
+
+    /// All before it is durable.
+    fn write_head(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        self.stage = DeltaStage::Heading;
+        let token = common.slots.start(SlotOperation::Delta(DeltaPart::Head));
+        cx.write(token, Store::Delta(common.id()), 0, vec![WriteBytes::Meta(self.head.encode())], true);
     }
 }

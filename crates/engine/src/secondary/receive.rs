@@ -48,7 +48,7 @@ impl Secondary {
             self.window.forget();
         }
         self.replica.end_stream();
-        self.delta.forget();
+        self.delta.forget_union();
         self.begins += 1;
         self.beginning = Some(StreamBeginning { begin, number: self.begins, recording: false });
         self.proceed_sync_begin(common, cx, primary);

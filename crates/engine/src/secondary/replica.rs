@@ -11,12 +11,16 @@ mod apply;
 mod flush;
 mod land;
 
+pub(crate) use apply::pause_for_delta;
+pub(crate) use flush::delta_is_there;
+
 use alloc::format;
 use alloc::vec::Vec;
 
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::durability::saving::UndoSaver;
+use crate::formats::identity::{Decision, Identity, Role, decide};
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::{Ack, FrameHeader, SyncBegin};
 use crate::ids::*;
@@ -132,7 +136,7 @@ impl OrderedReplica {
 
     /// What came before the stream is applied and recorded; the caller saves.
     pub fn begin_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, begin: &SyncBegin, primary: &Greeting) {
-        self.take_rollback_point(common, cx, begin);
+        self.take_rollback_point(common, cx, begin, primary);
         self.sizes.sync_begins(common, cx, primary);
         reserve_for_sync(&mut common.undo, &common.volumes, begin);
         common.sb.sync_begins(begin, self.journal.end());
@@ -146,12 +150,13 @@ impl OrderedReplica {
     /// A sync is about to be recorded: take the rollback point in the same update, unless there is one from a sync that
     /// was interrupted, or no image to go back to. Room for what the sync will overwrite is reserved next; without it, nothing
     /// is applied.
-    fn take_rollback_point(&self, common: &mut GroupCommon, cx: &mut Cx, begin: &SyncBegin) {
+    fn take_rollback_point(&self, common: &mut GroupCommon, cx: &mut Cx, begin: &SyncBegin, primary: &Greeting) {
         let (identity, position) = (common.sb.identity, self.progress.position());
         let has_image = !identity.inconsistent && !identity.generation.is_blank();
         let has_point = common.sb.rollback_point.id != 0;
         if !has_point && has_image && !begin.nothing_dirty {
-            let point = common.sb.take_point(position, self.progress.applied_wall());
+            let is_of_fork = overwrites_fork(&Identity { position, ..identity }, begin, primary);
+            let point = common.sb.take_point(position, self.progress.applied_wall(), is_of_fork);
             cx.coverage.hit(CoveragePoint::RollbackPointTaken);
             assert!(self.saver.is_idle() && common.undo.mark().is_none(), "an older point is gone");
             common.undo.begin_mark(point.id);
@@ -366,4 +371,21 @@ impl OrderedReplica {
         let head = self.journal.read_back(common.config.journal_bytes, head, next, live);
         common.sb.replayed(position, wall, head, next);
     }
+}
+
+/// The sync makes this copy, which is `ours`, one of another history than it is of, and nobody has saved or given up yet what only this one
+/// has.
+fn overwrites_fork(ours: &Identity, begin: &SyncBegin, primary: &Greeting) -> bool {
+    let Some(hello) = primary.hello() else { return false };
+    let theirs = Identity {
+        role: Role::Primary,
+        generation: begin.from.generation,
+        parent: begin.parent,
+        incarnation: begin.from.incarnation,
+        position: begin.from,
+        ..hello.identity
+    };
+    let needs = decide(&theirs, ours, None);
+    let of_two = matches!(needs, Decision::NeedsFullSync(why) if why.is_of_two_histories());
+    of_two && !begin.is_resolved && !injected(Fault::ForkSyncedUnsaved)
 }

@@ -41,6 +41,10 @@ use crate::{CommandResult, Event, IoDone, IoError, IoResult, Output, RefusalCode
 pub(crate) const NO_SPACE: &str =
     "a volume has no space for the image before the sync, which is being written back; it goes on when there is some";
 
+/// Behind what is damaged of what a sync saved before it overwrote a history of this copy's own.
+const NO_DELTA: &str =
+    "; what the sync has overwritten of this node's own history is lost with it, and no delta will hold it";
+
 /// A rollback under way.
 #[derive(Debug)]
 pub(crate) struct Rollback {
@@ -309,6 +313,8 @@ impl Secondary {
 
     pub fn begin_rollback(&mut self, common: &mut GroupCommon, cx: &mut Cx, promotion: Promotion) {
         self.lost_session();
+        // The way back undoes what the sync overwrote: nothing of it is given up.
+        self.delta.forget();
         self.rollback = Some(Rollback::of_promotion(common, promotion));
         self.proceed_rollback(common, cx);
     }
@@ -438,6 +444,7 @@ impl Secondary {
 
     /// There may be space by now.
     pub fn retry_apply(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        self.delta.retry();
         if !common.lifecycle.is_rolling_back() {
             self.replica.retry_apply(common, cx);
         } else if let Some(rollback) = &mut self.rollback {
@@ -519,7 +526,9 @@ impl Secondary {
     fn scan_ended(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let damage = self.scan.damage(common);
         if let Some(what) = &damage {
-            cx.event(common.id(), Event::Note(what.clone()));
+            let of_fork = common.sb.rollback_point.is_of_fork && !common.sb.rolling_back;
+            let besides = if of_fork { NO_DELTA } else { "" };
+            cx.event(common.id(), Event::Note(format!("{what}{besides}")));
             self.empty_undo(common);
         }
         if common.sb.rolling_back {
@@ -549,7 +558,12 @@ impl Secondary {
 }
 
 /// An operator gives the rollback point up by its name.
-pub(crate) fn command_drop_point(common: &mut GroupCommon, cx: &mut Cx, id: CommandId, wanted: &str) {
+pub(crate) fn command_drop_point(
+    common: &mut GroupCommon,
+    cx: &mut Cx,
+    id: CommandId,
+    (wanted, discard): (&str, bool),
+) {
     let point = common.sb.rollback_point;
     if common.role() != Role::Secondary {
         let why = "this node keeps no rollback point; 'mark list' shows what there is";
@@ -565,8 +579,19 @@ pub(crate) fn command_drop_point(common: &mut GroupCommon, cx: &mut Cx, id: Comm
         let why = format!("there is no mark {wanted:?} here; the rollback point is {name:?}");
         return cx.refuse(id, RefusalCode::NoSuchMark, why);
     }
+    // What was found damaged gives no delta either.
+    let has_own = point.is_of_fork && !point.was_damaged();
+    if has_own && !discard {
+        let why = format!(
+            "the sync under way overwrites a history of this node's own, and what {name} keeps of it is saved as a delta before the sync ends: give \
+             the undo store or the state directory more space, or type it with --discard, and what only this node had is lost"
+        );
+        return cx.refuse(id, RefusalCode::DeltaUnsaved, why);
+    }
+    let besides =
+        if has_own { ", and of what the sync overwrites of this node's own history no delta is saved" } else { "" };
     let text = format!(
-        "{name} is given up; until the snapshot under way has ended this node has no image that could be promoted"
+        "{name} is given up{besides}; until the snapshot under way has ended this node has no image that could be promoted"
     );
     common.sb.give_point_up(id, text);
     common.save(cx, None);

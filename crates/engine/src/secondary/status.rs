@@ -16,7 +16,7 @@ impl Secondary {
         if self.restore_waits_for_space(common) {
             return Some((Pause::PeerFull, NO_SPACE));
         }
-        self.replica.paused().map(|pause| (pause, pause.words()))
+        self.replica.paused().map(|pause| (pause, self.delta.failure().unwrap_or(pause.words())))
     }
 
     /// A secondary shows the state its primary reported, unless it knows better.
@@ -60,6 +60,7 @@ impl Secondary {
             reserved_bytes: common.undo.reserved_bytes(),
             limit_bytes: common.config.history_bytes,
             damaged: self.undo_damaged.clone(),
+            is_of_fork: point.is_of_fork,
         })
     }
 

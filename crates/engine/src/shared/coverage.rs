@@ -106,6 +106,8 @@ coverage_points! {
     ForkYieldedByPolicy,
     DeltaSaved,
     DeltaWithoutSpace,
+    SyncWithoutDelta,
+    SyncLeftDelta,
     ForkOrderEnded,
     ForkTakenBack,
     TailPulled,

@@ -7,7 +7,7 @@ use engine::bitmap::REGIONS_PER_CELL;
 use engine::journal::{JournalIndex, RecordKind};
 use engine::limits::{MIB, PART_BYTES_MAX, REGION_BYTES, VOLUMES_MAX};
 use engine::state::{CopyDoubts, Mode};
-use engine::superblock::Superblock;
+use engine::superblock::{RollbackPoint, Superblock};
 use engine::wire::GroupHello;
 use engine::{cell, delta, journal, superblock, undo};
 
@@ -58,7 +58,7 @@ type SetFlag = fn(&mut Superblock);
 
 /// Each flag alone is one bit of the cell's head.
 fn superblock_flags_table() -> String {
-    let flags: [(SetFlag, &str); 9] = [
+    let flags: [(SetFlag, &str); 10] = [
         (|block| block.clean = true, "clean: the bitmap holds every difference"),
         (|block| block.compare = true, "compare: a start compares every dirty region before sending"),
         (|block| block.held_in_logging = true, "held in `logging` by the operator"),
@@ -74,6 +74,10 @@ fn superblock_flags_table() -> String {
             |block| block.doubts.differs = true,
             "differs: a verify found blocks that differ and are not known to be repaired",
         ),
+        (
+            |block| block.rollback_point.is_of_fork = true,
+            "point of a fork: the sync overwrites a history of this copy's own, and leaves a [delta](#delta)",
+        ),
     ];
     let mut table = "| Flag | Meaning |\n|---|---|\n".to_owned();
     let mut known = 0;
@@ -87,6 +91,7 @@ fn superblock_flags_table() -> String {
             served_unverified: false,
             changed_outside: false,
             doubts: CopyDoubts::default(),
+            rollback_point: RollbackPoint::default(),
             ..samples::superblock()
         };
         set(&mut block);
@@ -109,7 +114,7 @@ fn cell_table() -> String {
         number("version", 2, superblock::VERSION.into(), "of the kind"),
         number("node", 2, 0x53, "the writer"),
         number("peer", 2, 0x54, "the other node"),
-        number("flags", 2, 1 | 4 | 16 | 32 | 64 | 128 | 256, "by kind"),
+        number("flags", 2, 1 | 4 | 16 | 32 | 64 | 128 | 256 | 512, "by kind"),
         number("update", 8, 0x5151, "counts the cell's updates, from 1"),
         number("tag", 8, 0x5252, ""),
         number("offset", 8, 0, "where the cell begins in its file"),

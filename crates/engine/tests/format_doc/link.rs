@@ -332,7 +332,13 @@ fn sync_begin_table() -> String {
     fields.extend(position("parent", 0xc200, ["where the history begins in its parent", "", "", ""]));
     fields.extend([
         number("to", 8, 0xc6, "the run of S, which answers with GroupState if promoted since"),
-        number("nothing dirty", 1, 1, "S stays consistent"),
+        number(
+            "flags",
+            1,
+            3,
+            "1 nothing dirty: S stays consistent; 2 resolved: an order resolved that the histories parted, so S saves no delta of its own; others are \
+             refused",
+        ),
         number("dirty bytes", 8, 0xc5, "sure to be sent; S reserves undo space"),
         number("dirty units", 8, 0xc8, "units of 32 KiB with something of that; S reserves by what takes less"),
         number("left out bytes", 8, 0xc7, "dirty, and applied by S in a snapshot that was cut short: not sent"),

@@ -69,6 +69,7 @@ pub fn superblock() -> Superblock {
             wall: Wall(0x5c5c),
             batches: 0x5d5d,
             reserved_bytes: 0x5e5e,
+            is_of_fork: true,
         },
         confirmed: confirmed(),
         confirmed_before: Confirmed { position: at(0x6c00), image: at(0x6d00) },
@@ -235,6 +236,7 @@ pub fn begin() -> SyncBegin {
         snapshot: 0xc4,
         attempt: 0xc3,
         aside: some_volume(1),
+        is_resolved: true,
     }
 }
 

@@ -413,6 +413,10 @@ pub struct MarkStatus {
     /// why nothing can go back to the mark; `null`: something can
     #[serde(default)]
     pub error: Option<String>,
+    /// the sync overwrites a history of this node's own: before it ends, the file `delta` holds what it overwrote, and `mark drop` needs
+    /// `--discard`
+    #[serde(default)]
+    pub delta: bool,
 }
 
 /// A sync that runs.

@@ -172,10 +172,12 @@ pub enum ApiRequest {
         #[serde(skip)]
         by_policy: bool,
     },
-    /// Give a mark up; so far the rollback point is the only one.
+    /// Give a mark up; so far the rollback point is the only one. `discard`: also one of whose content a delta is to be made first.
     DropMark {
         group: String,
         name: String,
+        #[serde(default, skip_serializing_if = "is_false")]
+        discard: bool,
     },
     /// Compare the copy with the primary's volumes, while writers go on. `sample_percent`: of what there is; all without it.
     Verify {

@@ -22,7 +22,8 @@ pub fn list(args: &MarkListArgs) -> CommandOutcome {
 }
 
 pub fn drop(args: &MarkDropArgs) -> CommandOutcome {
-    let request = ApiRequest::DropMark { group: args.group.clone(), name: args.name.clone() };
+    let (group, name) = (args.group.clone(), args.name.clone());
+    let request = ApiRequest::DropMark { group, name, discard: args.discard };
     match reach::ask_any(&args.reach, request) {
         Ok(Reply::Ok { warnings, unchanged, operation, .. }) if args.json => {
             let dropped = (!unchanged).then_some(args.name.as_str());

@@ -419,7 +419,7 @@ impl Desk {
                 DiskDesk(self).detach(&group, &volume, (close_clients, force)).await
             }
             ApiRequest::AttachVolume { group, volume } => DiskDesk(self).attach(&group, &volume).await,
-            ApiRequest::DropMark { group, name } => self.command(&group, Command::DropRollbackPoint { name }).await,
+            ApiRequest::DropMark { group, name, discard } => self.command(&group, drops_mark(name, discard)).await,
             ApiRequest::Verify { group, repair, sample_percent, rate_bytes_per_s: rate } => {
                 self.command(&group, Command::Verify(typed_verify(repair, sample_percent, rate))).await
             }
@@ -797,6 +797,10 @@ fn reply(group: &ConfiguredGroup, result: CommandResult) -> Reply {
         CommandResult::Unchanged(text) => Reply::unchanged(values_text(&text)),
         CommandResult::Refused(refusal) => Reply::refused(refusal.code, values_text(&refusal.text)),
     }
+}
+
+fn drops_mark(name: String, discard: bool) -> Command {
+    Command::DropRollbackPoint { name, discard }
 }
 
 #[cfg(test)]

@@ -285,7 +285,9 @@ fn typed(order: &ApiRequest) -> String {
         }
         ApiRequest::TakeBack { group, .. } => format!("demote {group}"),
         ApiRequest::Yield { group, .. } => format!("demote {group}"),
-        ApiRequest::DropMark { group, name } => format!("mark drop {group} {name}"),
+        ApiRequest::DropMark { group, name, discard } => {
+            format!("mark drop {group} {name}{}", if *discard { " --discard" } else { "" })
+        }
         ApiRequest::Verify { group, .. } => format!("verify {group} {}", verify_words(order)).trim_end().to_owned(),
         ApiRequest::ResetPeaks { group } => format!("queue {group} --reset-peaks"),
         ApiRequest::VerifyStop { group } => format!("verify {group} --stop"),

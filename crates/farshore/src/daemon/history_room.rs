@@ -15,13 +15,13 @@ pub(super) fn of_group(node: &NodeName, group: &ConfiguredGroup, now: &GroupStat
         Role::Primary if stands_still => {
             let differs_bytes = if is_full { volume_bytes(now) } else { now.peer.dirty_bytes };
             let (need, have) = (space_for_sync(differs_bytes, volume_bytes(now)), group.layout.history_bytes);
-            paused(group.name.as_str(), group.peer_of(node)?.as_str(), need, have)
+            paused((group.name.as_str(), false), group.peer_of(node)?.as_str(), need, have)
         }
         Role::Primary if full_sync_wanted(now.state, now.meeting).is_some() => of_full_sync(node, group, now, true),
         Role::Secondary if stands_still => {
             let point = now.rollback_point.as_ref()?;
             let need = point.used_bytes.saturating_add(point.reserved_bytes);
-            paused(group.name.as_str(), node.as_str(), need, point.limit_bytes)
+            paused((group.name.as_str(), point.is_of_fork), node.as_str(), need, point.limit_bytes)
         }
         _ => None,
     }
@@ -35,11 +35,13 @@ pub(super) fn of_full_sync(
     now: &GroupStatus,
     compares: bool,
 ) -> Option<String> {
-    if now.role != Role::Primary || full_sync_wanted(now.state, now.meeting).is_some_and(has_no_image) {
+    let wanted = full_sync_wanted(now.state, now.meeting);
+    if now.role != Role::Primary || wanted.is_some_and(has_no_image) {
         return None;
     }
+    let is_of_fork = wanted.is_some_and(DecisionReason::is_of_two_histories);
     let (need, have) = (reserved_for_all(volume_bytes(now)), group.layout.history_bytes);
-    ahead(group.name.as_str(), group.peer_of(node)?.as_str(), (need, have), compares)
+    ahead((group.name.as_str(), is_of_fork), group.peer_of(node)?.as_str(), (need, have), compares)
 }
 
 /// Why only a full sync makes the copy whole. While the group sends, what the peer said when it connected no longer counts.
@@ -64,7 +66,13 @@ fn reserved_for_all(bytes: u64) -> u64 {
     space_for_sync(bytes, bytes)
 }
 
-fn ahead(group: &str, peer: &str, (need, have): (u64, u64), compares: bool) -> Option<String> {
+/// How the image before a sync is given up; of a fork with it what only that node has.
+fn given_up((group, is_of_fork): (&str, bool)) -> String {
+    let discard = if is_of_fork { " --discard', which loses what only that node has" } else { "'" };
+    format!("'farshore mark list {group}', 'farshore mark drop {group} NAME{discard}")
+}
+
+fn ahead(group: (&str, bool), peer: &str, (need, have): (u64, u64), compares: bool) -> Option<String> {
     let (takes, when) = match compares {
         true => ("needs up to 9/8 of the volumes for that if all of them differ", "should that not be enough"),
         false => ("reserves 9/8 of the volumes for that", "before anything is overwritten"),
@@ -74,20 +82,22 @@ fn ahead(group: &str, peer: &str, (need, have): (u64, u64), compares: bool) -> O
             "a full sync keeps the image that {peer} has until the snapshot under way has ended, and {takes}: history = \"{}\" or \
              more, where the configuration here says \"{}\"; with less the group pauses with 'history full' {when}: \
              raise history on both nodes and restart the daemon of {peer} first, or give that image up on {peer} when the group has \
-             paused ('farshore mark list {group}', 'farshore mark drop {group} NAME')",
+             paused ({})",
             to_set(need),
-            size_text(have)
+            size_text(have),
+            given_up(group)
         )
     })
 }
 
-fn paused(group: &str, secondary: &str, need: u64, have: u64) -> Option<String> {
+fn paused(group: (&str, bool), secondary: &str, need: u64, have: u64) -> Option<String> {
     (need > have).then(|| {
         format!(
             "the sync needs history = \"{}\" or more and has \"{}\": raise history on both nodes and restart the daemon of {secondary}, or \
-             give the image before the sync up on {secondary} ('farshore mark list {group}', 'farshore mark drop {group} NAME')",
+             give the image before the sync up on {secondary} ({})",
             to_set(need),
-            size_text(have)
+            size_text(have),
+            given_up(group)
         )
     })
 }
@@ -107,11 +117,14 @@ mod tests {
     fn a_full_sync_needs_nine_eighths_of_the_volumes() {
         for (volumes, to_set) in [(1, "1MiB"), (64 * MIB, "72MiB"), (14 * GIB, "16GiB"), (1024 * GIB, "1152GiB")] {
             let need = reserved_for_all(volumes);
-            let warning = ahead("db", "beta", (need, need - 1), false).expect("a byte is missing");
+            let warning = ahead(("db", false), "beta", (need, need - 1), false).expect("a byte is missing");
             assert!(warning.contains(&format!("history = \"{to_set}\" or more")), "{volumes}: {warning}");
-            assert_eq!((ahead("db", "beta", (need, need), true), paused("db", "beta", need, need)), (None, None));
+            assert_eq!(
+                (ahead(("db", false), "beta", (need, need), true), paused(("db", false), "beta", need, need)),
+                (None, None)
+            );
         }
-        let warning = paused("db", "beta", reserved_for_all(1024 * GIB), 16 * GIB).expect("it does not fit");
+        let warning = paused(("db", false), "beta", reserved_for_all(1024 * GIB), 16 * GIB).expect("it does not fit");
         assert!(warning.starts_with("the sync needs history = \"1152GiB\" or more and has \"16GiB\""), "{warning}");
     }
 

@@ -240,6 +240,7 @@ fn mark(point: &figures::RollbackPointStatus) -> api::MarkStatus {
         reserved_bytes: point.reserved_bytes,
         limit_bytes: point.limit_bytes,
         error: point.damaged.clone(),
+        delta: point.is_of_fork && point.damaged.is_none(),
     }
 }
 
@@ -691,6 +692,7 @@ mod tests {
             reserved_bytes: 2,
             limit_bytes: 3,
             damaged: None,
+            is_of_fork: false,
         };
         let known = mark(&point(Wall(1_795_348_800_123_456_789)));
         assert_eq!(known.time.as_deref(), Some("2026-11-22T12:00:00.123Z"));

@@ -396,7 +396,7 @@ fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
         4 => Command::Promote { force: true, entropy },
         5 => Command::Promote { force: false, entropy },
         6 => match world.cluster.rollback_point(node, group) {
-            Some(name) => Command::DropRollbackPoint { name },
+            Some(name) => Command::DropRollbackPoint { name, discard: world.rng.percent(30) },
             None => return false,
         },
         7 => {

@@ -340,7 +340,9 @@ impl Operator {
             return false;
         }
         let Some(name) = world.cluster.rollback_point(node, group) else { return false };
-        world.command(node, group, Command::DropRollbackPoint { name });
+        // It is refused where that loses one side of a fork, and typed again as it says.
+        let discard = world.rng.percent(50);
+        world.command(node, group, Command::DropRollbackPoint { name, discard });
         true
     }
 

@@ -8,6 +8,7 @@ use engine::identity::Identity;
 use engine::{GroupId, Store, VolumeId};
 
 use crate::nodes::SimCluster;
+use crate::options::spread::WriteSpread;
 use crate::oracle::{Oracle, OracleFailure};
 use crate::payload::crc32c;
 use crate::stamps::SECTOR;
@@ -35,7 +36,7 @@ pub struct ForkChecker {
 }
 
 /// What a delta holds: by volume and sector.
-type SavedSectors = BTreeMap<(usize, usize), Vec<u8>>;
+pub(super) type SavedSectors = BTreeMap<(usize, usize), Vec<u8>>;
 
 impl ForkChecker {
     /// What was ordered before is given back, for [`ForkChecker::is_refused`].
@@ -114,7 +115,7 @@ impl ForkChecker {
         }
         let other = cluster.other(group, node);
         let file = cluster[other].storage.disk_if_any(Store::Delta(group)).map_or(&[][..], |disk| disk.durable());
-        let saved = match saved_sectors(file, order.ordered.over) {
+        let saved = match saved_sectors(file, order.ordered.over, cluster[other].storage.spread()) {
             Ok(saved) => saved,
             Err(what) => return objects(format!("the delta of node {other} is not whole: {what}")),
         };
@@ -144,8 +145,8 @@ impl ForkChecker {
     }
 }
 
-/// Reads a delta as any program that did not write it would.
-fn saved_sectors(file: &[u8], over: u64) -> Result<SavedSectors, String> {
+/// Reads a delta as any program that did not write it would. `spread`: where the image of a wide volume stands.
+pub(super) fn saved_sectors(file: &[u8], over: u64, spread: Option<&WriteSpread>) -> Result<SavedSectors, String> {
     let head = file.get(..HEAD_BYTES as usize).and_then(DeltaHead::decode).ok_or("it has no head")?;
     if head.position.generation.tag != over {
         return Err("it is of another history".into());
@@ -156,17 +157,20 @@ fn saved_sectors(file: &[u8], over: u64) -> Result<SavedSectors, String> {
         let index = block.and_then(|block| walk.take(block)).ok_or(format!("no batch at byte {offset}"))?;
         for entry in &index.entries {
             let length = entry.length as usize;
+            let (from, to) = (entry.offset, entry.offset + u64::from(entry.length));
+            let image = spread.map_or(from..to, |spread| spread.image(from, to - from));
             let content = if entry.payload_at == 0 {
-                vec![0; length]
+                vec![0; (image.end - image.start) as usize]
             } else {
                 let from = offset as usize + entry.payload_at as usize;
                 let found = file.get(from..from + length).ok_or("it is cut short")?;
                 if crc32c(found) != entry.payload_crc {
                     return Err(format!("what was saved at byte {from} is damaged"));
                 }
-                found.to_vec()
+                let folded = spread.map_or_else(|| Some(found.to_vec()), |spread| spread.folded(entry.offset, found));
+                folded.ok_or("something stands where nobody writes")?
             };
-            let first = entry.offset as usize / SECTOR;
+            let first = image.start as usize / SECTOR;
             for (at, sector) in content.chunks(SECTOR).enumerate() {
                 saved.insert((usize::from(entry.volume.0), first + at), sector.to_vec());
             }

@@ -89,6 +89,7 @@ impl HostilePeer {
                 snapshot: 0,
                 attempt: 0,
                 aside: VolumeSet::default(),
+                is_resolved: false,
             },
             next: 1,
         }
@@ -340,6 +341,7 @@ impl HostilePeer {
             snapshot: if rng.percent(40) { self.bent(rng, 2) } else { 0 },
             attempt: self.bent(rng, 1),
             aside: VolumeSet::default(),
+            is_resolved: rng.percent(20),
         };
         if self.flag(rng) {
             self.begun.aside.insert(VolumeId(*rng.pick(&[0, 1, 255])));

@@ -535,6 +535,11 @@ impl NodeStorage {
         JobKind::Read { offset, length, image: image.start, before, revision, kind }
     }
 
+    /// Where the images of wide volumes stand.
+    pub fn spread(&self) -> Option<&WriteSpread> {
+        self.spread.as_deref()
+    }
+
     /// A volume's, if it is wide.
     fn spread_of(&self, store: Store) -> Option<&Arc<WriteSpread>> {
         self.spread.as_ref().filter(|_| matches!(store, Store::Volume(..)))
@@ -674,8 +679,12 @@ impl NodeStorage {
         if self.trouble.state_full_until > now {
             return Err(IoError::NoSpace);
         }
-        let volumes: usize = self.views(group_of(store)).iter().map(|view| view.len()).sum();
-        self.disks.insert(store, SimDisk::blank((2 * volumes + DELTA_BYTES).next_multiple_of(4096)));
+        let group = group_of(store);
+        let volumes: usize = self.views(group).iter().map(|view| view.len()).sum();
+        // Of a wide volume the undo store may hold more than its image.
+        let history = self.disk(Store::Undo(group)).view().len();
+        let bytes = 2 * volumes + history + history / 8 + DELTA_BYTES;
+        self.disks.insert(store, SimDisk::blank(bytes.next_multiple_of(4096)));
         Ok(IoDone::Done)
     }
 

@@ -296,8 +296,25 @@ fn in_both_roles() -> Vec<ScriptedScenario> {
             steps.push((second(12) + 50 * MILLISECOND, ScriptStep::Yield(0)));
             load(steps, second(12) + 20 * MILLISECOND, 30);
         }),
+        fork_overwritten(),
         promoted_mid_snapshot(),
     ]
+}
+
+/// Nobody resolves the fork: one node is demoted, and overwritten in full.
+fn fork_overwritten() -> ScriptedScenario {
+    let second = |n: u64| n * SECOND;
+    in_step("fork-overwritten", Mode::Async, |steps| {
+        load(steps, second(1), 12);
+        steps.push((second(1) + 70 * MILLISECOND, ScriptStep::Cable([false; 2])));
+        load(steps, second(1) + 80 * MILLISECOND, 16);
+        steps.push((second(2), ScriptStep::Promote { node: 1, force: true }));
+        load(steps, second(2) + SECOND / 2, 8);
+        steps.push((second(8), ScriptStep::Cable([true; 2])));
+        steps.push((second(12), ScriptStep::Demote(0)));
+        steps.push((second(12) + 50 * MILLISECOND, ScriptStep::Sync { full: true }));
+        load(steps, second(12) + 20 * MILLISECOND, 30);
+    })
 }
 
 fn promoted_mid_snapshot() -> ScriptedScenario {

@@ -251,7 +251,7 @@ impl SparseStep {
             SparseStep::DropPoint(whom) => {
                 let node = whom.node(world);
                 if let Some(name) = world.cluster.rollback_point(node, GROUP) {
-                    world.command(node, GROUP, Command::DropRollbackPoint { name });
+                    world.command(node, GROUP, Command::DropRollbackPoint { name, discard: true });
                 }
             }
             _ => self.change_settings(world),

@@ -32,6 +32,7 @@ impl World {
             Command::Sync { full: true } | Command::SendAll | Command::Keep { by_policy: false, .. } => {
                 self.checkers.newcomers.asked_for(group, None);
             }
+            Command::DropRollbackPoint { discard: true, .. } => self.checkers.overwritten.forget(group, node),
             _ => {}
         }
         let keep = if let Command::Keep { over, discard, by_policy } = command {

@@ -328,11 +328,12 @@ impl SuperWriter {
 
     // ---- the rollback point ------------------------------------------------------------------------------------------
 
-    /// The copy as it stands here, before the sync that is recorded with it.
-    pub fn take_point(&mut self, position: Position, wall: Wall) -> RollbackPoint {
+    /// The copy as it stands here, before the sync that is recorded with it. `is_of_fork`: that overwrites a history of the copy's own.
+    pub fn take_point(&mut self, position: Position, wall: Wall, is_of_fork: bool) -> RollbackPoint {
         let parent = self.current.identity.parent;
         let id = self.current.update + 1;
-        self.current.rollback_point = RollbackPoint { id, position, parent, wall, batches: 0, reserved_bytes: 0 };
+        let (batches, reserved_bytes) = (0, 0);
+        self.current.rollback_point = RollbackPoint { id, position, parent, wall, batches, reserved_bytes, is_of_fork };
         self.current.rollback_point
     }
 

@@ -122,22 +122,15 @@ impl OrderedReplica {
 
     /// ENOSPC pauses apply and keeps the journal; it is no failed volume (rule 12).
     pub fn pause_apply(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: Pause) {
-        if self.paused.replace(why) != Some(why) {
-            let (point, note) = match why {
-                Pause::PeerFull => {
-                    (CoveragePoint::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
-                }
-                Pause::HistoryFull => (
-                    CoveragePoint::HistoryFull,
-                    "the undo store has no space; apply waits, the journal keeps what arrives",
-                ),
-            };
-            cx.coverage.hit(point);
-            cx.event(common.id(), Event::Note(note.into()));
-        }
-        self.retrying = false;
-        self.ack_due = true;
-        common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
+        let (point, note) = match why {
+            Pause::PeerFull => {
+                (CoveragePoint::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
+            }
+            Pause::HistoryFull => {
+                (CoveragePoint::HistoryFull, "the undo store has no space; apply waits, the journal keeps what arrives")
+            }
+        };
+        pause(self, common, cx, (why, point), note);
     }
 
     /// Tries the paused records again; those that succeed meanwhile are merely written twice.
@@ -242,4 +235,24 @@ impl OrderedReplica {
         }
         common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
     }
+}
+
+/// There is no delta before something changes, and the sync that waits for it does not end.
+pub(crate) fn pause_for_delta(replica: &mut OrderedReplica, common: &mut GroupCommon, cx: &mut Cx, note: &str) {
+    pause(replica, common, cx, (Pause::HistoryFull, CoveragePoint::SyncWithoutDelta), note);
+}
+
+fn pause(
+    replica: &mut OrderedReplica,
+    common: &mut GroupCommon,
+    cx: &mut Cx,
+    (why, point): (Pause, CoveragePoint),
+    note: &str,
+) {
+    if replica.paused.replace(why) != Some(why) {
+        cx.coverage.hit(point);
+        cx.event(common.id(), Event::Note(note.into()));
+    }
+    (replica.retrying, replica.ack_due) = (false, true);
+    common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
 }

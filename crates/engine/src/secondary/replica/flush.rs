@@ -13,7 +13,7 @@ use crate::secondary::replica::OrderedReplica;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::Phase;
 use crate::shared::operation_slots::SlotOperation;
-use crate::state::Broken;
+use crate::state::{Broken, Pause};
 use crate::time::Wall;
 use crate::{Event, Output, Store, limits};
 
@@ -35,6 +35,8 @@ pub(crate) struct FlushCycle {
     under_way: Option<CycleUnderWay>,
     /// The sync's end is written but not recorded.
     sync_end: Option<Seq>,
+    /// All of it is flushed; it is recorded once the delta of what the sync overwrote is durable.
+    awaits_delta: bool,
     /// A sync has ended, and bits that it reconciled still stand on disk.
     bits_forgotten: bool,
 }
@@ -122,24 +124,18 @@ impl OrderedReplica {
     }
 
     fn cycle_flushed(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        let Some(CycleUnderWay { upto, wall, head, .. }) = self.cycle.under_way else { return };
-        if self.progress.snapshot().is_none() {
-            common.sb.applied_through(upto);
+        let Some(CycleUnderWay { upto, .. }) = self.cycle.under_way else { return };
+        let ends_sync = self.cycle.sync_end.is_some_and(|end| end <= upto);
+        if ends_sync && keeps_delta(common) {
+            self.cycle.awaits_delta = true;
+            return;
         }
-        if self.cycle.sync_end.take_if(|end| *end <= upto).is_some() {
-            // One update: the whole sync counts, or nothing of it.
-            common.sb.sync_ended(common.volumes.len());
-            // The sync made this copy equal: what this side held against it is reconciled, and on disk too once that is on record.
-            // What has no device here, or one that waits to be filled, was no part of it: that all of it is missing stays on record here, whatever
-            // the primary forgets.
-            let left_out = common.volumes.detached().with(&common.sb.lacking());
-            let ids = (0..).map(VolumeId).zip(common.volumes.copies_mut());
-            ids.filter(|(id, _)| !left_out.contains(*id)).for_each(|(_, copy)| copy.is_equal());
-            self.cycle.bits_forgotten = true;
-            self.sizes.follow(common, cx, true);
-        }
-        let wall = common.sb.trimmed(head, wall, self.journal.primary_flushed());
-        common.save(cx, Some(AfterSuper::Applied { upto, wall }));
+        record_cycle(self, common, cx);
+    }
+
+    /// A sync over a fork has come to its end, which is on record only once there is a delta of what was overwritten.
+    pub fn awaits_delta(&self) -> bool {
+        self.cycle.awaits_delta
     }
 
     /// The primary's flush point freed journal space that is wanted.
@@ -182,4 +178,44 @@ impl OrderedReplica {
             common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
         }
     }
+}
+
+/// What the sync under way overwrites is of a fork, and all of it was saved: before the sync ends there is a delta.
+pub(super) fn keeps_delta(common: &GroupCommon) -> bool {
+    let point = common.sb.rollback_point;
+    point.is_of_fork && common.undo.mark() == Some(point.id)
+}
+
+/// The delta is durable, or was given up by name: the sync ends.
+pub(crate) fn delta_is_there(replica: &mut OrderedReplica, common: &mut GroupCommon, cx: &mut Cx) {
+    if !core::mem::take(&mut replica.cycle.awaits_delta) {
+        return;
+    }
+    if replica.paused == Some(Pause::HistoryFull) {
+        replica.retry_apply(common, cx);
+        (replica.paused, replica.retrying) = (None, false);
+    }
+    record_cycle(replica, common, cx);
+}
+
+/// All of the cycle is flushed, and goes on record.
+fn record_cycle(replica: &mut OrderedReplica, common: &mut GroupCommon, cx: &mut Cx) {
+    let Some(CycleUnderWay { upto, wall, head, .. }) = replica.cycle.under_way else { return };
+    if replica.progress.snapshot().is_none() {
+        common.sb.applied_through(upto);
+    }
+    if replica.cycle.sync_end.take_if(|end| *end <= upto).is_some() {
+        // One update: the whole sync counts, or nothing of it.
+        common.sb.sync_ended(common.volumes.len());
+        // The sync made this copy equal: what this side held against it is reconciled, and on disk too once that is on record.
+        // What has no device here, or one that waits to be filled, was no part of it: that all of it is missing stays on record here, whatever
+        // the primary forgets.
+        let left_out = common.volumes.detached().with(&common.sb.lacking());
+        let ids = (0..).map(VolumeId).zip(common.volumes.copies_mut());
+        ids.filter(|(id, _)| !left_out.contains(*id)).for_each(|(_, copy)| copy.is_equal());
+        replica.cycle.bits_forgotten = true;
+        replica.sizes.follow(common, cx, true);
+    }
+    let wall = common.sb.trimmed(head, wall, replica.journal.primary_flushed());
+    common.save(cx, Some(AfterSuper::Applied { upto, wall }));
 }

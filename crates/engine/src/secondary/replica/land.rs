@@ -11,6 +11,7 @@ use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::secondary::record_pipeline::{JournalRecord, RecordContent};
 use crate::secondary::replica::OrderedReplica;
+use crate::secondary::replica::flush::keeps_delta;
 use crate::shared::cost::cost;
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::volumes::Volumes;
@@ -135,8 +136,11 @@ impl OrderedReplica {
                 seq: record.seq,
                 kind: match record.kind() {
                     // The end of a sync that makes this copy smaller is not replayed: the size that it is to have is known to this
-                    // run alone. The sync begins anew then, as its end was not reported to the primary.
-                    RecordKind::SyncEnd if self.sizes.shrinks_when_whole(common) => RecordKind::Void,
+                    // run alone. Nor is that of a sync over a fork: no delta can be saved by then. The sync begins anew, as its end was not
+                    // reported to the primary.
+                    RecordKind::SyncEnd if self.sizes.shrinks_when_whole(common) || keeps_delta(common) => {
+                        RecordKind::Void
+                    }
                     kind => kind,
                 },
                 no_hole: matches!(record.content, RecordContent::Zero { no_hole: true }),

@@ -42,7 +42,7 @@ fn read(file: &File) -> std::io::Result<Result<DeltaContent, String>> {
     let Some(head) = DeltaHead::decode(&block) else {
         return Ok(Err(match DeltaHead::other_version(&block) {
             Some(version) => format!("it is of format version {version}, this program knows {VERSION}"),
-            None => "it has no head: it was not saved to its end, and nothing was overwritten for it".into(),
+            None => "it has no head: it was not saved to its end, and nothing is lost by that".into(),
         }));
     };
     let (mut walk, mut ranges, mut damaged_at) = (DeltaWalk::new(head), Vec::new(), None);

@@ -89,7 +89,7 @@ fn point_facts(point: &RollbackPoint) -> Value {
         id => json!({
             "id": id, "position": position_facts(point.position), "time": time(point.wall),
             "batches": (!point.was_damaged()).then_some(point.batches), "damaged": point.was_damaged(),
-            "reserved_bytes": point.reserved_bytes,
+            "reserved_bytes": point.reserved_bytes, "of_fork": point.is_of_fork,
         }),
     }
 }
@@ -221,6 +221,9 @@ fn describe_point(report: &mut InspectReport, found: &Superblock) {
         format!("{} batches of the undo store hold it, {reserved} more are reserved", point.batches)
     };
     report.line("", held);
+    if point.is_of_fork {
+        report.line("", "the sync overwrites a history of this node's own: before it ends, the file 'delta' holds what it overwrote");
+    }
     if found.rolling_back {
         report.line("rolling back", "yes: the volumes are being taken back to it, the next start goes on with that");
     }

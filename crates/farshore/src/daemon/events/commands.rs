@@ -93,7 +93,7 @@ impl CommandText {
             ApiRequest::Yield { group, to, by_policy, .. } => {
                 ("resolve yield", Some(group), format!("{to:016x}{}", policy_words(*by_policy)))
             }
-            ApiRequest::DropMark { group, name } => ("mark drop", Some(group), name.clone()),
+            ApiRequest::DropMark { group, name, .. } => ("mark drop", Some(group), name.clone()),
             ApiRequest::Verify { group, .. } => ("verify", Some(group), verify_words(request)),
             ApiRequest::ResetPeaks { group } => ("queue", Some(group), "--reset-peaks".to_owned()),
             ApiRequest::VerifyStop { group } => ("verify", Some(group), "--stop".to_owned()),
