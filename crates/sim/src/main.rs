@@ -10,6 +10,10 @@ use sim::runner::{SeedTotals, SeedVerdict, check_run, check_scenario, run_many, 
 use sim::scenarios::enumerate::{CrashDepth, CrashReport, enumerate};
 use sim::scenarios::script;
 use sim::scenarios::sparse::{SparseScenario, run_sparse};
+use sim::scenarios::{
+    self,
+    histories::{self, History},
+};
 use sim::simulation::{SeedRun, run_crowd, run_life, run_seed, run_skirmish, run_wide};
 use sim::tally::RunTally;
 use sim::trips::Trip;
@@ -38,7 +42,11 @@ usage: sim SEED                       one seed, a line per transition
        sim --scenarios [full]         every scripted scenario with a crash at its instants, and at those of its recovery
        sim --scenarios names          what they are called
        sim --scenario NAME [TRIP [TRIP]] one, a line per transition
+       sim --histories [DEPTH]        every history of a pair up to so many events, judged by the writes that both hold
+       sim --history MODE[,EVENT...]  one, a line per transition
        sim --faults                   the faults that can be injected
+       sim --inject NAME --histories DEPTH
+                                      the same with histories
        sim --inject NAME [--wide | --crowd | --lives | --sparse] FROM..TO
                                       injects one and runs seeds until a checker catches it (cargo feature `injected-faults`)";
 
@@ -75,8 +83,11 @@ enum SimTask {
     Crashes(CrashDepth),
     ScriptNames,
     Script(String, Vec<Trip>),
+    Histories(usize),
+    History(History),
     Faults,
     Inject(String, SeedRun, u64, u64),
+    InjectHistories(String, usize),
 }
 
 fn main() -> ExitCode {
@@ -95,7 +106,10 @@ fn main() -> ExitCode {
         Some(SimTask::Crashes(depth)) => crashes(depth),
         Some(SimTask::ScriptNames) => script_names(),
         Some(SimTask::Script(name, trips)) => scripted(&name, &trips),
+        Some(SimTask::Histories(depth)) => histories(depth),
+        Some(SimTask::History(history)) => one_history(&history),
         Some(SimTask::Faults) => list_faults(),
+        Some(SimTask::InjectHistories(name, depth)) => inject_histories(&name, depth),
         Some(SimTask::Inject(name, run, from, to)) => inject(&name, run, from, to),
         None => {
             eprintln!("{USAGE}");
@@ -113,6 +127,9 @@ fn task(words: &[&str]) -> Option<SimTask> {
             let trips: Option<Vec<Trip>> = trips.iter().map(|words| words.parse().ok()).collect();
             SimTask::Script((*name).to_owned(), trips?)
         }
+        ["--histories"] => SimTask::Histories(histories::DEPTH),
+        ["--histories", depth] => SimTask::Histories(depth.parse().ok()?),
+        ["--history", words] => SimTask::History(History::parse(words)?),
         ["--faults"] => SimTask::Faults,
         ["--seeds", count] => SimTask::Many(0, count.parse().ok().filter(|count| *count > 0)?),
         ["--seconds", seconds] => SimTask::Seconds(seconds.parse().ok()?, 0),
@@ -144,6 +161,7 @@ fn task(words: &[&str]) -> Option<SimTask> {
             let (from, to) = range(seeds)?;
             SimTask::Inject((*name).to_owned(), run_seed, from, to)
         }
+        ["--inject", name, "--histories", depth] => SimTask::InjectHistories((*name).to_owned(), depth.parse().ok()?),
         ["--inject", name, profile @ ("--wide" | "--crowd" | "--lives" | "--sparse"), seeds] => {
             let (from, to) = range(seeds)?;
             SimTask::Inject((*name).to_owned(), worlds(profile).0, from, to)
@@ -321,6 +339,33 @@ fn scripted(name: &str, trips: &[Trip]) -> ExitCode {
     }
 }
 
+fn histories(depth: usize) -> ExitCode {
+    let report = histories::enumerate(depth, false);
+    for (row, count) in &report.rows {
+        println!("{}: taken in {count} histories", row.name());
+    }
+    for (row, count) in &report.apart_without_loss {
+        println!("{}: {count} histories stay apart though nothing would be lost", row.name());
+    }
+    report.bad.iter().take(40).for_each(|bad| println!("sim --history {}: {}", bad.history.words(), bad.what));
+    let unlisted = report.unlisted(depth);
+    unlisted.iter().for_each(|what| println!("{what}"));
+    let (all, hours) = (report.histories, report.virtual_ns as f64 / 3.6e12);
+    println!("{all} histories: {} joined, {hours:.1} virtual hours", report.joined);
+    println!("{} passed, {} failed", all - report.bad.len(), report.bad.len());
+    ExitCode::from(if report.bad.is_empty() { 5 * u8::from(!unlisted.is_empty()) } else { 1 })
+}
+
+fn one_history(history: &History) -> ExitCode {
+    scenarios::may_inject();
+    let Some(objection) = history.tell() else {
+        println!("its last event changes nothing");
+        return ExitCode::from(3);
+    };
+    println!("{}", objection.as_deref().unwrap_or("well"));
+    ExitCode::from(u8::from(objection.is_some()))
+}
+
 fn list_faults() -> ExitCode {
     for fault in engine::injected_fault::Fault::ALL {
         println!("{}\t{}\t{}", fault.name(), fault.breaks(), fault.how());
@@ -330,25 +375,44 @@ fn list_faults() -> ExitCode {
 
 /// Prints `caught COUNT ORACLE SENTENCE` or `missed COUNT`: how many seeds it took, and who objected. An assertion of the
 /// engine is no verdict: only a checker may object.
-#[cfg(feature = "injected-faults")]
 fn inject(name: &str, run: SeedRun, from: u64, to: u64) -> ExitCode {
+    with_fault(name, || {
+        for seed in from..to {
+            if let (SeedVerdict::Failed(failure), _) = check_run(run, seed, false) {
+                let caught = format!("caught {} {} seed {seed}: {}", seed - from + 1, failure.oracle, failure.what);
+                return (true, caught);
+            }
+        }
+        (false, format!("missed {}", to - from))
+    })
+}
+
+/// The same with histories, of which only the truth is asked.
+fn inject_histories(name: &str, depth: usize) -> ExitCode {
+    with_fault(name, || {
+        let report = histories::enumerate(depth, true);
+        match report.bad.iter().find(|bad| !bad.is_assertion) {
+            Some(bad) => (true, format!("caught {} {}: {}", report.histories, bad.history.words(), bad.what)),
+            None => (false, format!("missed {}", report.histories)),
+        }
+    })
+}
+
+/// Injects a fault for the whole process; what `runs` says, and whether it caught the fault.
+#[cfg(feature = "injected-faults")]
+fn with_fault(name: &str, runs: impl FnOnce() -> (bool, String)) -> ExitCode {
     if !engine::injected_fault::inject(name) {
         eprintln!("there is no fault `{name}` to inject; `sim --faults` lists them");
         return ExitCode::from(3);
     }
     std::panic::set_hook(Box::new(|_| {}));
-    for seed in from..to {
-        if let (SeedVerdict::Failed(failure), _) = check_run(run, seed, false) {
-            println!("caught {} {} seed {seed}: {}", seed - from + 1, failure.oracle, failure.what);
-            return ExitCode::SUCCESS;
-        }
-    }
-    println!("missed {}", to - from);
-    ExitCode::from(6)
+    let (is_caught, words) = runs();
+    println!("{words}");
+    ExitCode::from(if is_caught { 0 } else { 6 })
 }
 
 #[cfg(not(feature = "injected-faults"))]
-fn inject(name: &str, _: SeedRun, _: u64, _: u64) -> ExitCode {
+fn with_fault(name: &str, _: impl FnOnce() -> (bool, String)) -> ExitCode {
     eprintln!("this build cannot inject {name}: build it with `--features injected-faults --profile faults`");
     ExitCode::from(3)
 }

@@ -2,6 +2,7 @@
 //! script with a crash at each of its instants ([`script`], [`enumerate`]), or sparse ([`sparse`]).
 
 pub mod enumerate;
+pub mod histories;
 mod scenario_world;
 pub mod script;
 mod situations;

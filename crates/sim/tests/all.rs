@@ -28,6 +28,7 @@ mod goodbye;
 mod greetings;
 mod grown_in_mid_sync;
 mod held_up;
+mod histories;
 mod holes;
 mod hostile_peer;
 mod hot_extents;

@@ -42,6 +42,12 @@ pub const STEPS: &[SuiteStep] = &[
         run: meet_hostile_peers,
     },
     SuiteStep {
+        name: "histories",
+        what: "every short history of a pair, judged by what both images hold",
+        is_slow: false,
+        run: judge_histories,
+    },
+    SuiteStep {
         name: "crashes",
         what: "scripted scenarios with a crash at their instants",
         is_slow: true,
@@ -60,6 +66,10 @@ const SPARSE_ARGUMENTS_QUICK: &[&str] = &["--sparse", "0..2000"];
 
 const HOSTILE_ARGUMENTS: &[&str] = &["--hostile", "0..2000"];
 const HOSTILE_ARGUMENTS_QUICK: &[&str] = &["--hostile", "0..200"];
+
+/// Half a minute of one core; the quick ones are an eighth.
+const HISTORY_ARGUMENTS: &[&str] = &["--histories"];
+const HISTORY_ARGUMENTS_QUICK: &[&str] = &["--histories", "3"];
 
 fn format(bench: &StepContext) -> Result<StepOutcome> {
     bench.run("cargo", &["fmt", "--all", "--check"])
@@ -119,6 +129,10 @@ fn play_scenarios(bench: &StepContext) -> Result<StepOutcome> {
 
 fn meet_hostile_peers(bench: &StepContext) -> Result<StepOutcome> {
     run_simulator(bench, if bench.is_quick { HOSTILE_ARGUMENTS_QUICK } else { HOSTILE_ARGUMENTS })
+}
+
+fn judge_histories(bench: &StepContext) -> Result<StepOutcome> {
+    run_simulator(bench, if bench.is_quick { HISTORY_ARGUMENTS_QUICK } else { HISTORY_ARGUMENTS })
 }
 
 fn enumerate_crashes(bench: &StepContext) -> Result<StepOutcome> {

@@ -168,12 +168,8 @@ fn strike(world: &mut World, operator: &mut Operator, fault: FaultKind) -> bool 
             let node = *world.rng.pick(&[primary, secondary, secondary]);
             loses_power_at_work(world, secondary, node)
         }
-        FaultKind::Switchover | FaultKind::Failover => {
-            let idle = operator.is_idle();
-            if idle {
-                change_primary(world, operator, group, fault);
-            }
-            idle
+        FaultKind::Switchover | FaultKind::Failover | FaultKind::ReverseSync => {
+            change_primary(world, operator, group, fault)
         }
         FaultKind::OperatorLogging => types(world, primary, group, Command::Logging),
         FaultKind::FullSync => types(world, primary, group, Command::Sync { full: true }),
@@ -193,8 +189,20 @@ fn trouble_volumes(
     (group, primary): (GroupId, usize),
 ) -> bool {
     match fault {
+        FaultKind::EqualCopies => {
+            if world.cluster.options.spread.is_none() {
+                operator.awaits_equal(group);
+            }
+            false
+        }
         FaultKind::OtherVolumes => operator.volumes.changes(world, group),
-        FaultKind::DeadDisk => disk_dies_or_comes(world, group),
+        FaultKind::DeadDisk => {
+            let felt = disk_dies_or_comes(world, group);
+            if felt && operator.is_idle() && world.rng.percent(25) {
+                operator.plans_reverse(world, group);
+            }
+            felt
+        }
         _ => loads_one(world, group, primary),
     }
 }
@@ -346,20 +354,35 @@ fn trouble_disks(world: &mut World, fault: FaultKind, primary: usize, secondary:
     false
 }
 
-fn change_primary(world: &mut World, operator: &mut Operator, group: GroupId, fault: FaultKind) {
+/// True: the operator had nothing else to do, and does.
+fn change_primary(world: &mut World, operator: &mut Operator, group: GroupId, fault: FaultKind) -> bool {
+    if !operator.is_idle() {
+        return false;
+    }
     let primary = world.cluster.primary(group);
-    if fault == FaultKind::Switchover {
-        let in_one_word = world.rng.percent(60);
-        operator.plans_switch(group, in_one_word);
-        return;
+    match fault {
+        FaultKind::Switchover => {
+            let in_one_word = world.rng.percent(60);
+            operator.plans_switch(group, in_one_word);
+        }
+        FaultKind::ReverseSync => {
+            if world.rng.percent(30) {
+                // A volume of the primary fails first.
+                world.cluster[primary].storage.trouble.write_errors_until = world.now() + SECOND / 2;
+            }
+            operator.plans_reverse(world, group);
+        }
+        _ => {
+            let power = world.rng.percent(50);
+            let down = world.rng.between(4 * SECOND, 7 * SECOND);
+            world.crash(primary, power, down);
+            if power && world.rng.percent(50) {
+                world.crash(world.cluster.other(group, primary), true, SECOND / 10);
+            }
+            operator.plans_failover(group);
+        }
     }
-    let power = world.rng.percent(50);
-    let down = world.rng.between(4 * SECOND, 7 * SECOND);
-    world.crash(primary, power, down);
-    if power && world.rng.percent(50) {
-        world.crash(world.cluster.other(group, primary), true, SECOND / 10);
-    }
-    operator.plans_failover(group);
+    true
 }
 
 /// Restoring is an event of the path; a fault already under way is simply overtaken.
@@ -383,10 +406,17 @@ fn swizzle(world: &mut World) {
     }
 }
 
+/// As if the other half of an order to keep this node had come to nothing.
+fn takes_back(world: &World, group: GroupId, node: usize) -> Command {
+    let theirs = world.glance(world.cluster.other(group, node), group);
+    Command::TakeBack { over: theirs.map_or(0, |theirs| theirs.identity.generation.tag) }
+}
+
 /// An operator types whatever comes to mind.
 fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
     let entropy = world.rng.draw();
-    let command = match world.rng.below(24) {
+    let command = match world.rng.below(25) {
+        24 => takes_back(world, group, node),
         0 => Command::Logging,
         1 if world.rng.percent(30) => Command::SendAll,
         1 => Command::Sync { full: true },

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use engine::identity::Role;
+use engine::identity::{Identity, Role};
 use engine::state::{AfterForcedFailover, Mode, Pause, Policy, State};
-use engine::status::GroupGlance;
+use engine::status::{GroupGlance, VolumeStatus};
 use engine::{Command, CommandId, CommandResult, GroupId, NodeId, VolumeId};
 
 use crate::actors::follow_policy;
@@ -35,9 +35,16 @@ enum OperatorPlan {
     FailOver {
         asked: Option<CommandId>,
     },
+    /// The other node is to take over, and this one again once it has the content of that one.
+    Reverse {
+        home: usize,
+        asked: Option<CommandId>,
+    },
     /// Both went on alone: the content of one is kept, and the other one yields.
     Resolve {
         keep: usize,
+        /// The generation of the other one when that was ordered.
+        over: u64,
         kept: CommandId,
         yielded: Option<CommandId>,
     },
@@ -47,6 +54,10 @@ enum OperatorPlan {
 pub struct Operator {
     plans: BTreeMap<GroupId, OperatorPlan>,
     first_synced: BTreeSet<GroupId>,
+    /// Groups whose clients are at home on a node, and are served by the other one.
+    reversed: BTreeMap<GroupId, usize>,
+    /// Groups whose secondary loses its records once both copies are equal; the flag: it has.
+    equals: BTreeMap<GroupId, bool>,
     /// The last reset of each half of a group.
     resets: BTreeMap<(usize, GroupId), CommandId>,
     /// The last sync asked for.
@@ -85,6 +96,17 @@ impl Operator {
         self.plans.insert(group, OperatorPlan::FailOver { asked: None });
     }
 
+    /// The content of the secondary is to count.
+    pub fn plans_reverse(&mut self, world: &World, group: GroupId) {
+        let home = world.cluster.primary(group);
+        self.plans.insert(group, OperatorPlan::Reverse { home, asked: None });
+    }
+
+    /// The secondary's records are lost as soon as both copies hold the same.
+    pub fn awaits_equal(&mut self, group: GroupId) {
+        self.equals.entry(group).or_insert(false);
+    }
+
     /// Sees to all groups.
     pub fn act(&mut self, world: &mut World) {
         self.helps_failed(world);
@@ -100,9 +122,10 @@ impl Operator {
                 let may_keep = world.rng.percent(30);
                 follow_policy(world, group, may_keep);
             }
-            match self.plans.get(&group) {
+            match self.plans.get(&group).copied() {
+                None if self.takes_over_again(world, group) || self.loses_equal_copy(world, group) => {}
                 None => self.tend(world, group),
-                Some(plan) => self.follow(world, group, *plan),
+                Some(plan) => self.follow(world, group, plan),
             }
             if world.verdict().is_err() {
                 return;
@@ -223,11 +246,11 @@ impl Operator {
         {
             return;
         }
-        let first = self.first_synced.insert(group);
-        if first || world.rng.percent(30) || self.healing {
-            let related = s.identity.generation == p.identity.generation;
-            let handed = s.identity.handed_over && s.identity.generation == p.identity.parent.generation;
-            let covered = related || (handed && s.identity.position == p.identity.parent);
+        if self.first_synced.insert(group) || world.rng.percent(30) || self.healing {
+            let covered = is_covered(&p.identity, &s.identity);
+            if !covered && self.declares_equal(world, group, primary) {
+                return;
+            }
             // What cannot be decided without it, the refusal says.
             let last = self.syncs.get(&group).and_then(|id| world.cluster.ledger.result(*id));
             let says = |words: &str| matches!(last, Some(CommandResult::Refused(why)) if why.text.contains(words));
@@ -249,6 +272,16 @@ impl Operator {
             let id = world.command(primary, group, Command::Sync { full });
             self.syncs.insert(group, id);
         }
+    }
+
+    /// The secondary lost its records, and its content is what it was. True: that was typed.
+    fn declares_equal(&mut self, world: &mut World, group: GroupId, primary: usize) -> bool {
+        let declares = self.equals.get(&group) == Some(&true) && is_equal(world, group);
+        if declares {
+            self.equals.remove(&group);
+            self.syncs.insert(group, world.command(primary, group, Command::AssumeEqual));
+        }
+        declares
     }
 
     /// The other one is primary: it is demoted, or the fork is resolved, now and then in favour of the one that was primary before.
@@ -276,14 +309,19 @@ impl Operator {
                 Command::Keep { over: ours.identity.generation.tag, discard, by_policy: false },
             );
         }
-        self.plans.insert(group, OperatorPlan::Resolve { keep, kept, yielded: None });
+        self.plans.insert(group, OperatorPlan::Resolve { keep, over, kept, yielded: None });
     }
 
     /// The other one yields as soon as it knows to whom.
     fn goes_on_resolving(world: &mut World, group: GroupId, plan: OperatorPlan) -> Option<OperatorPlan> {
-        let OperatorPlan::Resolve { keep, kept, yielded } = plan else { return None };
+        let OperatorPlan::Resolve { keep, over, kept, yielded } = plan else { return None };
         let other = world.cluster.other(group, keep);
         if world.cluster.ledger.answer(kept).is_some() || !world.cluster[keep].up() {
+            return None;
+        }
+        if world.rng.percent(3) {
+            // The other half of it comes to nothing, or he thinks so.
+            world.command(keep, group, Command::TakeBack { over });
             return None;
         }
         let is_primary = world.glance(other, group).is_some_and(|it| it.running && it.identity.role == Role::Primary);
@@ -293,7 +331,7 @@ impl Operator {
         }
         let to = world.glance(keep, group)?.identity.generation.tag;
         let yielded = Some(world.command(other, group, Command::Yield { to, by_policy: false }));
-        Some(OperatorPlan::Resolve { keep, kept, yielded })
+        Some(OperatorPlan::Resolve { keep, over, kept, yielded })
     }
 
     /// Types at both nodes what they are already, as an orchestrator does which does not know that it was heard.
@@ -415,6 +453,12 @@ impl Operator {
                 }
                 None => Some(plan),
             },
+            OperatorPlan::Reverse { home, asked: None } => Operator::begins_reverse(world, group, home),
+            OperatorPlan::Reverse { home, asked } => match answered(world, asked) {
+                Some(true) => return self.is_reversed(world, group, home),
+                Some(false) => None,
+                None => Some(plan).filter(|_| world.cluster[primary].up()),
+            },
             OperatorPlan::Resolve { .. } => Operator::goes_on_resolving(world, group, plan),
             OperatorPlan::FailOver { asked: None } => Operator::fails_over(world, group),
             OperatorPlan::FailOver { asked } => match answered(world, asked) {
@@ -428,6 +472,69 @@ impl Operator {
             Some(plan) => self.plans.insert(group, plan),
             None => self.plans.remove(&group),
         };
+    }
+
+    /// The other node takes over: by a switchover where it has everything, else what it lacks is given up.
+    fn begins_reverse(world: &mut World, group: GroupId, home: usize) -> Option<OperatorPlan> {
+        let server = world.cluster.other(group, home);
+        let (shown, peer) = (world.cluster[home].status_of(group)?, world.glance(server, group)?);
+        let is_pair = (shown.role, peer.identity.role) == (Role::Primary, Role::Secondary);
+        if !is_pair || shown.volumes.iter().any(|volume| volume.is_aside && !volume.is_detached) {
+            return None;
+        }
+        let lacks = |volume: &VolumeStatus| volume.is_aside || volume.is_detached || volume.is_unfilled;
+        let in_step = matches!(shown.state, State::Replicating | State::CatchingUp);
+        let asked = if in_step && !shown.volumes.iter().any(lacks) {
+            Operator::switches_over(world, home, group, server)
+        } else if shown.state == State::Syncing {
+            // It holds no image before that ends.
+            return Some(OperatorPlan::Reverse { home, asked: None }).filter(|_| !world.rng.percent(5));
+        } else if world.cluster.options.forks {
+            let entropy = world.rng.draw();
+            world.command(server, group, Command::Promote { force: true, entropy })
+        } else {
+            return None;
+        };
+        Some(OperatorPlan::Reverse { home, asked: Some(asked) })
+    }
+
+    /// The other node was promoted: beside a primary its content is kept. Then it travels, now and then all of it.
+    fn is_reversed(&mut self, world: &mut World, group: GroupId, home: usize) {
+        let server = world.cluster.other(group, home);
+        self.plans.remove(&group);
+        self.reversed.insert(group, home);
+        if [home, server].into_iter().all(|node| world.cluster.is_primary(node, group)) {
+            self.resolves(world, group, server);
+        } else if world.cluster.options.spread.is_none() && world.rng.percent(30) {
+            world.command(server, group, Command::Sync { full: true });
+        }
+    }
+
+    /// Home takes over from the node that serves its clients, once both hold the same. True: it does.
+    fn takes_over_again(&mut self, world: &mut World, group: GroupId) -> bool {
+        let Some(home) = self.reversed.get(&group).copied() else { return false };
+        let is_over = self.healing || world.cluster.primary(group) == home || world.rng.percent(1);
+        let is_due = !is_over && world.cluster.is_followed(group);
+        if is_over || is_due {
+            self.reversed.remove(&group);
+        }
+        if is_due {
+            self.plans_switch(group, true);
+        }
+        is_due
+    }
+
+    /// Both copies hold the same, most often when no client writes any more, and the secondary's records are lost. True: they are.
+    fn loses_equal_copy(&mut self, world: &mut World, group: GroupId) -> bool {
+        let is_due = self.equals.get(&group) == Some(&false) && world.cluster.in_step(group);
+        if !is_due || !is_equal(world, group) {
+            return false;
+        }
+        let secondary = world.cluster.secondary(group);
+        world.checkers.facts.add(KnownFact::Spoiled(group, secondary));
+        Operator::replaces_spoiled_records(world, secondary);
+        self.equals.insert(group, true);
+        true
     }
 
     /// After a demotion: the other node if it may, else the old primary back by force.
@@ -477,4 +584,19 @@ impl Operator {
         }
         Some(OperatorPlan::FailOver { asked: Some(asked) })
     }
+}
+
+/// Both nodes hold the same, and nobody is writing.
+fn is_equal(world: &World, group: GroupId) -> bool {
+    let pair = world.cluster.pair(group);
+    let asks = pair.iter().any(|node| world.checkers.writes.pending_on(*node, group) > 0);
+    let [a, b] = pair.map(|node| world.cluster.views(node, group));
+    !asks && a == b
+}
+
+/// What differs is dirty: no full sync is needed.
+fn is_covered(ours: &Identity, theirs: &Identity) -> bool {
+    let related = theirs.generation == ours.generation;
+    let handed = theirs.handed_over && theirs.generation == ours.parent.generation;
+    related || handed && theirs.position == ours.parent
 }

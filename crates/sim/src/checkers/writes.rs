@@ -212,6 +212,8 @@ impl WriteOracle {
     pub fn issued(&mut self, id: RequestId, node: usize, group: GroupId, asked: ClientRequest, since: u64) {
         let g = self.group(group);
         let issued_after_acked = g.current.and_then(|(_, key)| g.runs.get(&key)).map_or(Seq::NONE, |run| run.acked);
+        // A primary that another one was promoted over numbers what it is still asked in a run of its own.
+        let overtaken = g.current.is_some_and(|(counts, _)| counts != node);
         let asked = match asked {
             ClientRequest::Flush { volume, .. } => {
                 let sectors = &g.sectors[usize::from(volume.0)];
@@ -231,7 +233,7 @@ impl WriteOracle {
                 asked
             }
         };
-        let (promised_since, awaited, admitted, overtaken) = (None, None, None, false);
+        let (promised_since, awaited, admitted) = (None, None, None);
         let pending = UnansweredRequest {
             group,
             node,

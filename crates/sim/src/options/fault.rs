@@ -54,6 +54,10 @@ fault_kinds! {
     ModeChange,
     Switchover,
     Failover,
+    /// The copy's content is to count: the other node serves until it has arrived, then the primary takes over again.
+    ReverseSync,
+    /// A secondary's records are lost in a moment in which both copies are equal, and its operator knows that.
+    EqualCopies,
     OperatorLogging,
     /// A volume is set aside for a bulk load, or one rejoins.
     BulkLoad,
@@ -69,7 +73,7 @@ fault_kinds! {
 }
 
 /// What a life draws from, beside what makes it one.
-const LIVES: [FaultKind; 20] = [
+const LIVES: [FaultKind; 21] = [
     FaultKind::KillPrimary,
     FaultKind::KillSecondary,
     FaultKind::PowerPrimary,
@@ -88,6 +92,7 @@ const LIVES: [FaultKind; 20] = [
     FaultKind::ModeChange,
     FaultKind::Switchover,
     FaultKind::Failover,
+    FaultKind::ReverseSync,
     FaultKind::BulkLoad,
     FaultKind::FullSync,
 ];

@@ -99,8 +99,10 @@ impl World {
         if header.kind.carries_data() {
             self.data_sent_bytes[node] += payload.len() as u64;
         }
-        if let Err(failure) = self.checkers.check_frame(&self.cluster, node, &header, &payload) {
-            return self.fail(failure);
+        let checked = self.checkers.check_frame(&self.cluster, node, &header, &payload);
+        self.check(checked);
+        if !self.goes_on() {
+            return;
         }
         let parcel = Parcel { header: header.sealed(&payload).encode(), payload };
         let newest = self.network.check_session(link.0, node);

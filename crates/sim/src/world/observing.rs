@@ -7,7 +7,7 @@ use engine::state::State;
 use engine::status::HandoverStage;
 use engine::{Command, Event, GroupId, Store, VolumeId};
 
-use super::{ActorCue, World, WorldEvent, resets};
+use super::{ActorCue, MeetingStep, World, WorldEvent, resets};
 use crate::checkers::ExportOpening;
 use crate::checkers::facts::KnownFact;
 use crate::checkers::verify::NamedRange;
@@ -26,6 +26,7 @@ impl World {
             Event::Admitted { .. } if !self.timeline.is_verbose() || std::env::var_os("SIM_ADMITTED").is_none() => {}
             other => self.log(format_args!("node {node} group {} {other:?}", group.0)),
         }
+        notes_meeting(self, node, &event);
         self.checkers.writes.event(node, group, &numbered(self, node, group, &event))?;
         match event {
             Event::Ready { role, .. } => self.is_ready(node, group, role),
@@ -199,6 +200,17 @@ impl World {
         } else {
             self.checkers.writes.promises_void(group);
         }
+    }
+}
+
+fn notes_meeting(world: &mut World, node: usize, event: &Event) {
+    let step = match *event {
+        Event::Decided { row, .. } => MeetingStep::Decided(row),
+        Event::SyncBegan { full, .. } => MeetingStep::Syncs { full },
+        _ => return,
+    };
+    if world.unattended {
+        world.meetings.push((node, step));
     }
 }
 
