@@ -61,7 +61,7 @@ const SIM_ARGUMENTS: &[&str] = &["--seeds", "1000"];
 const SIM_ARGUMENTS_QUICK: &[&str] = &["--seeds", "20"];
 
 /// A minute or two on two cores: each of the losses that only they have met comes up several times.
-const SPARSE_ARGUMENTS: &[&str] = &["--sparse", "0..20000"];
+const SPARSE_ARGUMENTS: &[&str] = &["--sparse", "0..10000"];
 const SPARSE_ARGUMENTS_QUICK: &[&str] = &["--sparse", "0..2000"];
 
 const HOSTILE_ARGUMENTS: &[&str] = &["--hostile", "0..2000"];
