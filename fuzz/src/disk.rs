@@ -73,8 +73,15 @@ pub fn superblock_seeds() -> Vec<Seed> {
     let fields = |superblock: &Superblock| superblock.encode()[..512].to_vec();
     let secondary = Superblock { identity: Identity { inconsistent: true, ..Identity::default() }, ..sample() };
     let position = Position { generation: GENERATION, incarnation: Incarnation(4), seq: Seq(90) };
-    let point =
-        RollbackPoint { id: 7, position, parent: position, wall: Wall(3), batches: 12, reserved_bytes: 1 << 30 };
+    let point = RollbackPoint {
+        id: 7,
+        position,
+        parent: position,
+        wall: Wall(3),
+        batches: 12,
+        reserved_bytes: 1 << 30,
+        is_of_fork: true,
+    };
     let sync = Superblock { rollback_point: point, rolling_back: true, ..secondary.clone() };
     let unverified =
         Superblock { unverified_run: Incarnation(3), flushed: vec![Seq(80), Seq(99)], alone: true, ..sample() };
