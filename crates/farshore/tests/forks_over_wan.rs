@@ -81,6 +81,28 @@ fn extracted(pair: &Pair, node: Side) -> Vec<u8> {
     output.stdout
 }
 
+/// The promoted node gives its role back, with the programs of both nodes.
+fn goes_home(pair: &mut Pair) {
+    let said = pair.done(Side::Far, &["failback", GROUP]);
+    println!("failback: {said}");
+    pair.wait_for_rest(Side::Near);
+    let back = ["before_promote near no", "before_demote far no", "after_promote near no", "after_demote far no"];
+    assert_eq!(ran(&pair), back, "a failback runs those of both nodes");
+}
+
+/// The old primary and the promoted node write 64 KiB each, and the cable is back.
+fn both_write_and_meet(wan: &WanGuard, pair: &mut Pair, typed_at: Side) {
+    wan.serve(pair);
+    pair.qemu_io(Side::Near, "data", &["write -P 8 3M 64k", "flush"]);
+    pair.qemu_io(Side::Far, "data", &["write -P 7 3200k 64k", "flush"]);
+    wan.control(&["restore"]);
+    pair.until("both nodes see the fork", |pair| {
+        Side::BOTH.iter().all(|node| pair.status(*node)["reason"].to_string().contains("both nodes are primary"))
+    });
+    let (_, shown) = pair.output_of(typed_at, &["status", GROUP, "--local"]);
+    assert!(shown.contains("far -|- near"), "{shown}");
+}
+
 /// The cable goes, and the other site promotes its copy while the writers go on here. Then the cable is back, and one of the two is kept.
 #[test]
 fn after_a_forced_failover_under_writers_either_side_is_kept() {
@@ -124,15 +146,7 @@ fn after_a_forced_failover_under_writers_either_side_is_kept() {
         assert!(lost >= 200 && included + lost == acknowledged, "{report:?}");
         assert!(included > 0 && included <= promoted_at, "the image ends where the promotion said: {report:?}");
 
-        wan.serve(&mut pair);
-        pair.qemu_io(Side::Near, "data", &["write -P 8 3M 64k", "flush"]);
-        pair.qemu_io(Side::Far, "data", &["write -P 7 3200k 64k", "flush"]);
-        wan.control(&["restore"]);
-        pair.until("both nodes see the fork", |pair| {
-            Side::BOTH.iter().all(|node| pair.status(*node)["reason"].to_string().contains("both nodes are primary"))
-        });
-        let (_, shown) = pair.output_of(typed_at, &["status", GROUP, "--local"]);
-        assert!(shown.contains("far -|- near"), "{shown}");
+        both_write_and_meet(&wan, &mut pair, typed_at);
         let begun = Instant::now();
         let said = pair.done(typed_at, &["resolve", GROUP, "--keep", kept.name()]);
         pair.wait_for(kept, "replicating");
@@ -150,12 +164,7 @@ fn after_a_forced_failover_under_writers_either_side_is_kept() {
         pair.qemu_io(kept, "data", &content);
         pair.wait_for_rest(kept);
         if kept == Side::Far {
-            let said = pair.done(Side::Far, &["failback", GROUP]);
-            println!("failback: {said}");
-            pair.wait_for_rest(Side::Near);
-            let back =
-                ["before_promote near no", "before_demote far no", "after_promote near no", "after_demote far no"];
-            assert_eq!(ran(&pair), back, "{mode}: a failback runs those of both nodes");
+            goes_home(&mut pair);
         }
         assert_eq!(pair.status(Side::Near)["role"], "primary");
         pair.stop_from(Side::Near);

@@ -8,6 +8,7 @@ mod policy;
 mod resets;
 mod reverse;
 mod roles;
+mod schedule;
 mod scrubs;
 mod switchover;
 mod values;
@@ -35,7 +36,7 @@ use super::events::commands::{CommandEnd, CommandSource, CommandText};
 use super::events::looks::{GroupFacts, GroupLooks, LOOK_EVERY};
 use super::events::notices::NoticeReader;
 use super::events::{CommandUnderWay, EventKeeper};
-use super::link_rate::{self, LinkRate};
+use super::link_rate::LinkRate;
 use super::operations::{Operations, SyncLook};
 use super::reconnect::{ReconnectReason, reconnect};
 use super::recorder::MinuteRecorder;
@@ -190,20 +191,8 @@ impl Desk {
     pub async fn look_for_ever(self: Rc<Self>) {
         let primaries = self.demotions.look_for_ever(&self.config, &self.control);
         let (scrubs, reverses) = (self.scrub_for_ever(), reverse::go_on_for_ever(&self));
-        let (terms, rate) = (self.record_terms_for_ever(), self.follow_schedule_for_ever());
+        let (terms, rate) = (self.record_terms_for_ever(), schedule::follow_for_ever(&self));
         tokio::join!(self.watch_for_ever(), terms, primaries, self.renew_for_ever(), scrubs, reverses, rate);
-    }
-
-    /// Whoever changes the settings of the link tells the data path then; the clock changes what a schedule says.
-    async fn follow_schedule_for_ever(&self) {
-        loop {
-            sleep(link_rate::LOOK_EVERY).await;
-            let Ok(_alone) = self.changing.try_lock() else { continue };
-            let effective = self.link_overrides.lock().await.effective(&self.config().link.settings);
-            if !effective.schedule.is_off() && self.link_rate.tell(&effective, &self.control).await.is_err() {
-                return;
-            }
-        }
     }
 
     async fn record_terms_for_ever(&self) {
