@@ -13,8 +13,8 @@ use crate::stamps::SECTOR;
 
 /// A copy that a sync is about to overwrite.
 struct OverwrittenCopy {
-    /// As it was when its rollback point was taken, at this position.
-    images: Vec<Vec<u8>>,
+    /// As it was when its rollback point was taken, at this position. `None`: the volume has had another disk since.
+    images: Vec<Option<Vec<u8>>>,
     at: Position,
     /// The primary's history does not lead over that position.
     is_of_fork: bool,
@@ -37,9 +37,15 @@ impl OverwrittenChecker {
         // Also where the primary died as that came to its record, and nobody heard of it.
         let is_chosen = cluster.record(other, group).is_some_and(|record| record.kept_over != 0);
         let is_of_fork = !is_resolved && !is_chosen && primary.is_some_and(|primary| !leads_over(&primary, own, at));
-        let images = cluster[node].views(group).into_iter().map(<[u8]>::to_vec).collect();
+        let images = cluster[node].views(group).into_iter().map(|image| Some(image.to_vec())).collect();
         let copy = OverwrittenCopy { images, at, is_of_fork, seen: None, is_saved: false };
         self.copies.insert((group, node), copy);
+    }
+
+    /// The volume has another disk: what stood in it is gone with the old one.
+    pub fn has_another_disk(&mut self, group: GroupId, node: usize, volume: VolumeId) {
+        let image = self.copies.get_mut(&(group, node)).and_then(|copy| copy.images.get_mut(usize::from(volume.0)));
+        image.into_iter().for_each(|image| *image = None);
     }
 
     /// It went back to the point, its operator gave that up with all that it kept, or nobody knows any more what stands there.
@@ -61,15 +67,17 @@ impl OverwrittenChecker {
             Err(what) => return objects(format!("is not whole: {what}")),
         };
         for ((volume, sector), content) in &saved {
-            let found = copy.images[*volume].get(sector * SECTOR..(sector + 1) * SECTOR);
+            let image = copy.images[*volume].as_deref().unwrap_or_default();
+            let found = image.get(sector * SECTOR..(sector + 1) * SECTOR);
             if found.is_some_and(|found| found != content) {
                 return objects(format!("holds another sector {sector} of volume {volume} than stood there"));
             }
         }
         let has_device = |volume: usize| !cluster[node].storage.is_detached(group, VolumeId(volume as u16));
         let now = cluster[node].views(group);
-        let volumes = copy.images.iter().zip(&now).enumerate();
-        for (volume, (before, now)) in volumes.filter(|(volume, _)| has_device(*volume)) {
+        let volumes = copy.images.iter().zip(&now).enumerate().filter(|(volume, _)| has_device(*volume));
+        for (volume, (before, now)) in volumes {
+            let Some(before) = before else { continue };
             let mut sectors = before.chunks(SECTOR).zip(now.chunks(SECTOR)).enumerate();
             let unsaved = |(at, (a, b)): &(usize, (&[u8], &[u8]))| a != b && !saved.contains_key(&(volume, *at));
             if let Some((at, _)) = sectors.find(unsaved) {

@@ -52,6 +52,7 @@ pub fn attaches(world: &mut World, node: usize, group: GroupId, volume: VolumeId
     }
     world.log(format_args!("node {node} attaches volume {} of group {}", volume.0, group.0));
     world.cluster[node].storage.attach(group, volume);
+    world.checkers.overwritten.has_another_disk(group, node, volume);
     reloads(world, node, group);
     true
 }
