@@ -87,7 +87,7 @@ fn goes_home(pair: &mut Pair) {
     println!("failback: {said}");
     pair.wait_for_rest(Side::Near);
     let back = ["before_promote near no", "before_demote far no", "after_promote near no", "after_demote far no"];
-    assert_eq!(ran(&pair), back, "a failback runs those of both nodes");
+    assert_eq!(ran(pair), back, "a failback runs those of both nodes");
 }
 
 /// The old primary and the promoted node write 64 KiB each, and the cable is back.

@@ -146,7 +146,7 @@ fn what_rotted_in_the_disk_queue_is_not_sent() {
 #[test]
 fn without_space_to_reserve_a_group_has_no_disk_queue() {
     let pair = over_a_relay("queue.memory = \"1MiB\"\nqueue.disk = \"16TiB\"\n");
-    let words = ["goes on without a disk queue", "queue needs 16 TiB and has to leave", "'queue.when_full' says"];
+    let words = ["goes on without a disk queue", "queue needs 16 TiB and has to leave", "'queue.when_full' say"];
     for node in Side::BOTH {
         let log = pair.log(node);
         assert!(words.iter().all(|words| log.contains(words)), "{log}");

@@ -4,17 +4,29 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::disk_common::root::{LoopDevice, TestMount, root_or_skip, run};
 use crate::disk_common::{DiskRig, on_both, scratch, sparse};
 use host::disk::fingerprint::{Changed, Fingerprint, compare};
-use host::disk::volume::{VolumeOptions, open_volume};
+use host::disk::volume::{OpenError, VolumeOptions, open_volume};
 use host::disk::{DiskOp, Part};
 
 const SEED: u64 = 0xfeed;
 
+/// A mount that is gone keeps its device for as long as another process has a namespace that was copied while it was there.
+const RELEASED_WITHIN: Duration = Duration::from_secs(60);
+
 fn take(path: &Path) -> Fingerprint {
-    Fingerprint::take(&open_volume(path, VolumeOptions::default()).unwrap(), SEED).unwrap()
+    let began = Instant::now();
+    loop {
+        match open_volume(path, VolumeOptions::default()) {
+            Err(OpenError::InUse { .. }) if began.elapsed() < RELEASED_WITHIN => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            opened => return Fingerprint::take(&opened.unwrap(), SEED).unwrap(),
+        }
+    }
 }
 
 fn changed(path: &Path, before: &Fingerprint) -> Changed {

@@ -115,7 +115,7 @@ keyed! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct LiveSettings, takes(Takes::Effect), beside(not_live) {
         "mode" => mode: Mode = word(&Mode::ALL, Mode::word, Mode::Async, parse_mode);
-            "sync, nearsync, async, logging",
+            "sync, nearsync, async, superasync, logging",
             "what an acknowledgement waits for, see below. `\"periodic\"` is not in this version";
         "policy" => policy: PolicyChoice = word(&PolicyChoice::ALL, PolicyChoice::as_str, PolicyChoice::Degrade, PolicyChoice::parse);
             "peer unreachable in sync or nearsync: degrade, hold (for `hold`), strict",
@@ -151,7 +151,7 @@ keyed! {
             "the same, counted in writes, those on disk too";
         "queue.when_full" => when_full: WhenFull = word(&WhenFull::ALL, WhenFull::word, WhenFull::Block, parse_when_full);
             "memory and disk queue are full: writers wait, or \"bitmap\": regions are dirty",
-            "what becomes of a write for which neither memory nor disk queue has room. `\"block\"`: the writer waits, for `wait_limit` at most, then the policy acts. `\"bitmap\"`: the order is given up at once, regions are dirty, no writer waits, and an update sync follows. While the link is down a full queue becomes dirty regions in either case ([when something is full](operate/full-queue-and-journal.md))";
+            "what becomes of a write for which neither memory nor disk queue has room. `\"block\"`: the writer waits, for `wait_limit` at most, then the policy acts. `\"bitmap\"`: the order is given up at once, regions are dirty, no writer waits, and an update sync follows. While the link is down, and in `superasync`, a full queue becomes dirty regions in either case ([when something is full](operate/full-queue-and-journal.md))";
     }
 }
 
@@ -283,12 +283,13 @@ impl LiveSettings {
         }
     }
 
-    /// The keys that count: the peer window does so under one policy only, and under `strict` nothing degrades.
+    /// The keys that count: the peer window does so under one policy only, and under `strict` nothing degrades; in `superasync` nobody waits for a queue.
     pub fn acting(&self) -> impl Iterator<Item = GroupKey> + use<> {
-        let policy = self.policy;
+        let (policy, mode) = (self.policy, self.mode);
         GroupKey::all().filter(move |key| match key.as_str() {
             "hold" => policy == PolicyChoice::Hold,
             "degrade" => policy != PolicyChoice::Strict,
+            "queue.when_full" => mode != Mode::Superasync,
             _ => true,
         })
     }

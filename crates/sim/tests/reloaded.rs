@@ -255,6 +255,26 @@ fn a_primary_that_comes_again_twice_waits_for_its_peer() {
 }
 
 // proves: P6
+/// The group came again, its start failed, and it was reset before the link was up. The reset did not know that the link was about to come.
+#[test]
+fn a_primary_that_comes_again_and_is_reset_waits_for_its_peer() {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    world.pass(10 * SECOND);
+    reloads(&mut world, 0, GROUP);
+    world.until("it is gone", |world| world.glance(0, GROUP).is_none());
+    world.command(1, GROUP, Command::Promote { force: true, entropy: 3 });
+    world.cluster[0].storage.trouble.fail_next_record = true;
+    world.until("its start has failed", |world| node_failed(world, 0));
+    assert_ne!(world.figures(0).peer.link, LinkStatus::Connected, "the link is not up yet");
+    world.command(0, GROUP, Command::Reset { entropy: 4 });
+    world.until("it has started", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+    for _ in 0..100 {
+        world.pass(SECOND / 10);
+        assert!(!(world.cluster[0].serves(GROUP) && world.cluster[1].serves(GROUP)));
+    }
+}
+
+// proves: P6
 /// The peer was promoted while the cable was out. That comes back for as long as the two need to connect, and what the peer says of itself
 /// is lost with it: the export opened beside it three seconds later, while the link still stood.
 #[test]

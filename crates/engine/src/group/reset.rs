@@ -187,7 +187,7 @@ pub(crate) fn reopened(group: &mut Group, cx: &mut Cx, opened: Result<Box<GroupC
     group.common.memory = mem::take(&mut before.common.memory);
     group.common.counters = before.common.counters;
     group.common.standing = mem::replace(&mut before.common.standing, crate::shared::standing::Standing::new());
-    group.reset = before.reset.take();
+    (group.reset, group.link_comes) = (before.reset.take(), before.link_comes);
     let lost = before.common.sb.lost_unrecorded() && !injected(Fault::ResetForgetsLoss);
     group.common.sb.follows_loss(lost);
     group.primary.peer.reconcile.follows(&before.primary.peer.reconcile);

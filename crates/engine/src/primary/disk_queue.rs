@@ -10,6 +10,7 @@ use crate::peer::pause::PauseCause;
 use crate::primary::Primary;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::wakes::Wake;
+use crate::state::Mode;
 use crate::{Event, IoError, IoResult, limits};
 
 /// A batch was written to the disk queue, or could not be.
@@ -38,10 +39,14 @@ pub(crate) fn queue_fetched(primary: &mut Primary, common: &mut GroupCommon, cx:
     give_order_up(primary, common, cx, why, PauseCause::OwnStoreFailed);
 }
 
-/// `queue.when_full = "bitmap"`: nobody waits for room.
+/// In `superasync`, or with `queue.when_full = "bitmap"`: nobody waits for room.
 pub(super) fn leave_full_queue(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx) {
     cx.coverage.hit(CoveragePoint::QueueFullToBitmap);
-    let why = what_is_full(common, "and queue.when_full says that nobody waits for room");
+    let who_says = match common.settings.mode {
+        Mode::Superasync => "and in superasync nobody waits for room",
+        _ => "and queue.when_full says that nobody waits for room",
+    };
+    let why = what_is_full(common, who_says);
     give_order_up(primary, common, cx, &why, PauseCause::LinkWasFull);
 }
 

@@ -30,8 +30,8 @@ pub(super) fn open(directory: &Path, group: &ConfiguredGroup, patience: Patience
         Ok(file) => file.map(Arc::new),
         Err(why) => {
             tracing::warn!(
-                "group {}: it goes on without a disk queue: {why:#}. What has no room in memory waits or becomes dirty regions, as \
-                 'queue.when_full' says. Make 'queue.disk' smaller and type 'farshore config apply', or make room and restart the daemon",
+                "group {}: it goes on without a disk queue: {why:#}. What has no room in memory waits or becomes dirty regions, as the \
+                 mode and 'queue.when_full' say. Make 'queue.disk' smaller and type 'farshore config apply', or make room and restart the daemon",
                 group.name
             );
             None

@@ -15,7 +15,9 @@ pub(super) fn of_group(node: &NodeName, group: &ConfiguredGroup, now: &GroupStat
         Role::Primary if stands_still => {
             let differs_bytes = if is_full { volume_bytes(now) } else { now.peer.dirty_bytes };
             let (need, have) = (space_for_sync(differs_bytes, volume_bytes(now)), group.layout.history_bytes);
+            // Whether the image is of a fork is the other node's word alone: what is printed is right for both.
             paused((group.name.as_str(), false), group.peer_of(node)?.as_str(), need, have)
+                .map(|warning| format!("{warning}. Refused with 'delta-unsaved', it is of a fork: '--discard' loses what only that node has"))
         }
         Role::Primary if full_sync_wanted(now.state, now.meeting).is_some() => of_full_sync(node, group, now, true),
         Role::Secondary if stands_still => {

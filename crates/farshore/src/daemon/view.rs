@@ -515,7 +515,7 @@ fn queue_warning(
 /// A disk queue that is wanted and not there, or that failed.
 fn disk_queue_warning(group: &ConfiguredGroup, queue: &figures::QueueStatus, disk_limit_bytes: u64) -> Option<String> {
     let wanted_bytes = group.layout.queue_disk_bytes;
-    let then = "what has no room in memory waits or becomes dirty regions, as 'queue.when_full' says";
+    let then = "what has no room in memory waits or becomes dirty regions, as the mode and 'queue.when_full' say";
     if disk_limit_bytes == 0 && wanted_bytes > 0 {
         let size = show_size(wanted_bytes);
         return Some(format!(
