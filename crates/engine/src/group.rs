@@ -14,6 +14,7 @@ use crate::group::reset::GroupReset;
 use crate::ids::*;
 use crate::peer::forks::would_yield;
 use crate::peer::{Peer, verify};
+use crate::primary::younger::prefer_younger_image;
 use crate::primary::{Primary, disk_queue};
 use crate::secondary::Secondary;
 use crate::secondary::delta::delta_is_to_be_shown;
@@ -288,7 +289,10 @@ impl Group {
             GroupTimer::LocalFlush => self.common.flush_for_bits(cx),
             GroupTimer::RecordAgain => self.common.record_again(cx),
             GroupTimer::Greeting => self.primary.peer.not_greeted(&mut self.common, cx),
-            GroupTimer::Tick => self.primary.peer.send_tick(&mut self.common, cx),
+            GroupTimer::Tick => {
+                self.primary.peer.send_tick(&mut self.common, cx);
+                prefer_younger_image(&mut self.primary, &mut self.common, cx);
+            }
             GroupTimer::Window => window_ended(&mut self.common, cx),
             GroupTimer::WindowAsk => peer_window::ask(self, cx),
             GroupTimer::HoldEnd => self.primary.hold_ended(&mut self.common, cx),

@@ -329,6 +329,10 @@ pub const VERIFY_NAMED_MAX: usize = 16;
 pub const CATCH_UP_BYTES: u64 = MIB;
 pub const CATCH_UP_AFTER: Duration = Duration::from_secs(3);
 
+/// In `superasync` a queue that would take this long to send gives its order up for snapshots, if a snapshot takes half as long at most:
+/// the copy is then between half of this and all of it behind, and not ever more.
+pub const SUPERASYNC_QUEUE_TIME: Duration = Duration::from_secs(20);
+
 /// After a stalled peer made the group fall to logging, autosync waits this long (rule 17: no resync storms), twice as
 /// long each time it happens again without a sync that ended, up to the second figure: an operator's patience.
 pub const RESYNC_HOLD_OFF: Duration = Duration::from_secs(5);

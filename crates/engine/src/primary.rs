@@ -14,6 +14,7 @@ pub mod stream;
 pub mod waiters;
 pub mod waits;
 pub mod write;
+pub mod younger;
 
 use crate::peer::Peer;
 use crate::primary::waiters::{PeerWindow, WaitingWriters};

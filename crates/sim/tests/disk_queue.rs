@@ -81,6 +81,24 @@ fn writers_faster_than_the_link_go_on_at_their_own_pace() {
     }
 }
 
+/// One write is larger than all of memory's queue: it waits for the disk queue, and not until the link has carried all before it.
+#[test]
+fn a_write_larger_than_memory_goes_to_the_disk_queue() {
+    for link_is_up in [true, false] {
+        let mut world = in_step(SimOptions { bytes_per_s: 50_000, ..small_memory(8 * MIB) });
+        let resynced = world.figures(PRIMARY).resynced_bytes;
+        if !link_is_up {
+            world.cut([false; 2]);
+        }
+        for n in 0..3 {
+            writes(&mut world, 100);
+            let waited = world.write_done(n % 2, 0, 512 * KIB);
+            assert!(waited < SECOND / 2, "{waited} ns");
+        }
+        drains_in_order(&mut world, resynced);
+    }
+}
+
 /// The ring is gone round many times, and the link is lost again and again meanwhile: sent once more, or read once more.
 #[test]
 fn a_ring_that_wraps_keeps_the_order_over_lost_links() {
@@ -106,6 +124,7 @@ fn a_full_disk_queue_falls_to_the_bitmap() {
         world.cut([false; 2]);
         let longest = writes(&mut world, 1500);
         assert!(longest <= 11 * SECOND, "{longest} ns");
+        world.pass(8 * SECOND);
         assert_eq!(world.figures(PRIMARY).state, State::Logging, "{when_full:?}");
         world.restore_path();
         world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
@@ -149,6 +168,47 @@ fn in_superasync_nobody_waits_and_the_copy_follows_twice_the_links_rate() {
         world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
         world.drain();
     }
+}
+
+/// For two minutes twice as much is written as the link carries, all of it in two small volumes: the order is left for snapshots before the
+/// disk queue is full, no writer waits, and the copy stays less than 30 s old.
+#[test]
+fn in_superasync_the_younger_image_counts() {
+    let modes = vec![Mode::Superasync];
+    let slow = SimOptions { bytes_per_s: 200_000, modes, queue_bytes: 2 * MIB, ..small_memory(64 * MIB) };
+    let mut world = in_step(slow);
+    let wall_of_image = |world: &mut ScenarioWorld| world.figures(SECONDARY).promotable.map(|(_, wall)| wall.0);
+    world.pass(2 * SECOND);
+    let skew = wall_of_image(&mut world).expect("both are equal") - world.now();
+    let (mut longest, mut oldest) = (0, 0);
+    for n in 0..240 * 16 {
+        longest = world.write_done((n % 2) as u16, n * 20 * KIB % (960 * KIB), 12 * KIB).max(longest);
+        if n % 16 != 0 {
+            continue;
+        }
+        world.pass(SECOND / 2);
+        let wall = wall_of_image(&mut world).expect("it can be promoted at every look");
+        oldest = (world.now() + skew).saturating_sub(wall).max(oldest);
+    }
+    assert!(longest < 100 * MILLISECOND, "{longest} ns");
+    assert!(oldest <= 30 * SECOND, "the image was {} s old", oldest / SECOND);
+    assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueLeftForYoungerImage), 1, "the stream is not tried in vain");
+    world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
+    world.drain();
+}
+
+/// The same, but every place is written once: no snapshot would be quicker, and the queue keeps its order.
+#[test]
+fn in_superasync_a_queue_of_which_all_has_to_travel_keeps_its_order() {
+    let slow = SimOptions { bytes_per_s: 20_000, modes: vec![Mode::Superasync], ..small_memory(64 * MIB) };
+    let mut world = in_step(slow);
+    let resynced = world.figures(PRIMARY).resynced_bytes;
+    for n in 0..75 {
+        world.write_done((n % 2) as u16, n / 2 * 24 * KIB, 24 * KIB);
+        world.pass(SECOND / 2);
+    }
+    drains_in_order(&mut world, resynced);
+    assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueLeftForYoungerImage), 0);
 }
 
 /// The disk queue cannot be written: memory goes on alone, and what stands on disk is still sent in order.

@@ -101,12 +101,16 @@ impl DiskQueue {
         self.writing.as_ref().is_some_and(|batch| !batch.is_forgotten && now.since(batch.since) < limit)
     }
 
+    pub fn has_space_for(&self, bytes: u64) -> bool {
+        !self.has_failed && self.waiting_bytes + bytes + self.gap_at_most() <= self.free_bytes()
+    }
+
     // ---- into the ring -----------------------------------------------------------------------------------------------
 
     /// The parts of a write are to be written to the ring, all of them if there is room: memory lets go of a write as a whole.
     pub fn take(&mut self, parts: Vec<(Seq, u32)>) {
         let needed: u64 = parts.iter().map(|(_, length)| blocks(*length)).sum();
-        if !self.has_failed && self.waiting_bytes + needed + self.gap_at_most() <= self.free_bytes() {
+        if self.has_space_for(needed) {
             self.waiting.extend(parts);
             self.waiting_bytes += needed;
         }

@@ -47,7 +47,14 @@ pub(super) fn leave_full_queue(primary: &mut Primary, common: &mut GroupCommon, 
         _ => "and queue.when_full says that nobody waits for room",
     };
     let why = what_is_full(common, who_says);
-    give_order_up(primary, common, cx, &why, PauseCause::LinkWasFull);
+    go_on_by_snapshots(primary, common, cx, &why);
+}
+
+/// The order is given up, and what is dirty is sent at once: the link is well, and has nothing else to do.
+pub(super) fn go_on_by_snapshots(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
+    primary.fall_to_logging(common, cx, why);
+    primary.peer.keep_from_stream(cx.now.mono);
+    primary.try_autosync(common, cx);
 }
 
 /// The peer is well, and this node cannot go on in order: an update sync follows soon.

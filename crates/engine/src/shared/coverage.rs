@@ -135,6 +135,7 @@ coverage_points! {
     QueueSpillFailed,
     QueueFetchFailed,
     QueueFullToBitmap,
+    QueueLeftForYoungerImage,
     SnapshotWentOn,
     SnapshotGivenUp,
     SyncTurnedToSnapshots,

@@ -21,8 +21,11 @@ impl Outbox {
         let (bytes, items) = common.slots.write(slot).cost_bytes(cx.peer.part_bytes);
         let memory = self.outgoing_bytes() + bytes <= self.for_writers(cx.allowance);
         common.memory.note(!memory);
+        let limit = self.for_writers(common.settings.queue_bytes);
+        // Memory never has room for it beside another, and lets go of it as soon as it stands on disk.
+        let room = if bytes > limit && self.disk_takes(bytes) { limit / 8 } else { bytes };
         memory
-            && stream.held_bytes() + self.reserved.bytes() + bytes <= self.for_writers(common.settings.queue_bytes)
+            && stream.held_bytes() + self.reserved.bytes() + room <= limit
             && stream.queue().len() + self.reserved.items() + items <= common.settings.queue_items
     }
 

@@ -116,6 +116,11 @@ impl Outbox {
         self.disk.makes_room(cx.now.mono, limit)
     }
 
+    /// The disk queue has room for this much of one write.
+    pub(super) fn disk_takes(&self, bytes: u64) -> bool {
+        self.disk.has_space_for(bytes)
+    }
+
     /// Before anything is queued.
     pub fn has_disk_queue(&mut self, size_bytes: u64) {
         self.disk = DiskQueue::new(size_bytes);
