@@ -227,6 +227,19 @@ fn a_disk_queue_that_cannot_be_written_keeps_what_it_has() {
     drains_in_order(&mut world, resynced);
 }
 
+/// Each batch of the disk queue takes less than `wait_limit`, and a writer waits for many of them: no longer than `wait_limit` in all.
+#[test]
+fn a_slow_disk_queue_holds_nobody_longer_than_wait_limit() {
+    let mut world = in_step(SimOptions { wait_limit_ms: 2000, bytes_per_s: 20_000, ..small_memory(8 * MIB) });
+    world.cluster[PRIMARY].storage.trouble.queue_ns = 3 * SECOND / 2;
+    let asked: Vec<_> = (0..200).map(|n| world.write((n % 2) as u16, n / 2 * 8 * KIB % (960 * KIB), 8 * KIB)).collect();
+    let began = world.now();
+    assert!(asked.into_iter().all(|id| world.answer(id).0));
+    let longest = world.now() - began;
+    assert!((2 * SECOND..3 * SECOND).contains(&longest), "{longest} ns");
+    assert!(world.coverage(PRIMARY, CoveragePoint::QueueSpilled) > 0);
+}
+
 // proves: P9, rule 10
 /// What stands in the disk queue is damaged, or cannot be read: it is never sent, and the regions are dirty.
 #[test]

@@ -66,7 +66,7 @@ impl WaitingWriters {
     }
 
     /// Since when the first writer in line waits for room.
-    fn waits_since(&self, common: &GroupCommon) -> Option<Mono> {
+    pub fn waits_since(&self, common: &GroupCommon) -> Option<Mono> {
         self.for_room.front().map(|&slot| common.slots.write_ref(slot).since)
     }
 

@@ -27,8 +27,7 @@ impl Primary {
     /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
     pub fn check_waits(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let streamed = self.peer.outbox.streams();
-        // Who waits for this node's disk queue alone waits for neither link nor peer.
-        if !self.peer.outbox.disk_makes_room(cx, common.settings.wait_limit) {
+        if !self.waits_for_own_disk(common, cx) {
             self.check_blocked(common, cx);
             // Who was given up for the one is not given up for the other once more: those who wait are let go after this.
             if streamed == self.peer.outbox.streams() {
@@ -47,6 +46,13 @@ impl Primary {
         if !self.waiters.is_quiet() {
             common.set_timer(cx, GroupTimer::Waits, LOOK_AGAIN);
         }
+    }
+
+    /// Who waits for this node's disk queue alone waits for neither link nor peer; but for no longer than for those.
+    fn waits_for_own_disk(&self, common: &GroupCommon, cx: &Cx) -> bool {
+        let limit = common.settings.wait_limit;
+        let waited = self.waiters.waits_since(common).map_or(Duration::ZERO, |since| cx.now.mono.since(since));
+        waited < limit && self.peer.outbox.disk_makes_room(cx, limit)
     }
 
     fn check_blocked(&mut self, common: &mut GroupCommon, cx: &mut Cx) {

@@ -127,6 +127,8 @@ pub struct DiskTrouble {
     pub flush_ns: u64,
     /// An update of a superblock takes so much longer.
     pub superblock_ns: u64,
+    /// A write to the disk queue takes so much longer.
+    pub queue_ns: u64,
     /// Nothing completes before this.
     pub stalled_until: u64,
     pub fail_next_flush: bool,
@@ -557,8 +559,10 @@ impl NodeStorage {
         let flush_ns = if flush { self.trouble.flush_ns } else { 0 };
         let superblock = matches!((&job.kind, job.store), (JobKind::Write { .. }, Store::Superblock(_)));
         let superblock_ns = if superblock { self.trouble.superblock_ns } else { 0 };
+        let queue = matches!((&job.kind, job.store), (JobKind::Write { .. }, Store::Queue(_)));
+        let queue_ns = if queue { self.trouble.queue_ns } else { 0 };
         let stalled_ns = self.trouble.stalled_until.saturating_sub(now);
-        rng.between(low, high) * if is_slow { 100 } else { 1 } + flush_ns + superblock_ns + stalled_ns
+        rng.between(low, high) * if is_slow { 100 } else { 1 } + flush_ns + superblock_ns + queue_ns + stalled_ns
     }
 
     pub fn is_slow(&self, now: u64) -> bool {
