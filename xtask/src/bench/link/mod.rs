@@ -15,6 +15,7 @@ mod idle;
 mod lone;
 mod modes;
 mod outage;
+mod overload;
 mod pair;
 mod report;
 mod scattered;
@@ -125,10 +126,14 @@ enum LinkSeries {
     Cable,
     /// A full sync of a copy that is equal already
     Equal,
+    /// Twice what the line carries, for five minutes in superasync
+    Overload,
+    /// A line that is away for ten minutes under load: all of it goes through the disk queue
+    Spill,
 }
 
 impl LinkSeries {
-    const ALL: [LinkSeries; 14] = [
+    const ALL: [LinkSeries; 16] = [
         LinkSeries::Throughput,
         LinkSeries::Loss,
         LinkSeries::Buffers,
@@ -143,6 +148,8 @@ impl LinkSeries {
         LinkSeries::Scattered,
         LinkSeries::Cable,
         LinkSeries::Equal,
+        LinkSeries::Overload,
+        LinkSeries::Spill,
     ];
 
     /// As `--only` knows it.
@@ -166,6 +173,8 @@ impl LinkSeries {
             LinkSeries::Scattered => scattered::play(stage, arguments),
             LinkSeries::Cable => cable::play(stage, arguments),
             LinkSeries::Equal => equal::play(stage, arguments),
+            LinkSeries::Overload => overload::overload(stage, arguments),
+            LinkSeries::Spill => overload::spill(stage, arguments),
         }
     }
 }

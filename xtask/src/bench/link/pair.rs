@@ -287,6 +287,17 @@ impl<'a> LinkPair<'a> {
     /// # Errors
     /// It does not come to that in time; with the end of both logs.
     pub fn wait_until(&self, what: &str, holds: impl Fn(&LinkMoment) -> bool) -> Result<LinkMoment> {
+        self.wait_within(PATIENCE, what, holds)
+    }
+
+    /// # Errors
+    /// It does not come to that within `patience`; with the end of both logs.
+    pub fn wait_within(
+        &self,
+        patience: Duration,
+        what: &str,
+        holds: impl Fn(&LinkMoment) -> bool,
+    ) -> Result<LinkMoment> {
         let started = Instant::now();
         loop {
             let look = self.look();
@@ -295,7 +306,7 @@ impl<'a> LinkPair<'a> {
             {
                 return Ok(look.clone());
             }
-            let is_in_time = started.elapsed() < PATIENCE;
+            let is_in_time = started.elapsed() < patience;
             let words = || format!("near{}\nfar{}", self.near.last_words(), self.far.last_words());
             ensure!(is_in_time, "it did not come to this: {what}; {}\n{}", look.map(|look| look.group)?, words());
             self.pause(LOOK_EVERY)?;
@@ -319,10 +330,20 @@ impl<'a> LinkPair<'a> {
         let group = status["groups"][0].clone();
         let queue = |name: &str| group["queue"][name].as_u64().with_context(|| format!("no queue in {status}"));
         // What was admitted between the two questions may be queued and not counted yet.
-        let waiting_bytes = queue("bytes")?.saturating_sub(queue("items")? * ITEM_OVERHEAD_BYTES).min(admitted_bytes);
+        let in_memory = queue("bytes")?.saturating_sub(queue("items")? * ITEM_OVERHEAD_BYTES);
+        let waiting_bytes = (in_memory + queue("disk_bytes")?).min(admitted_bytes);
         let link = status["links"][0].clone();
         let confirmed_bytes = admitted_bytes - waiting_bytes;
         Ok(LinkMoment { at, admitted_bytes, confirmed_bytes, resynced_bytes, group, link })
+    }
+
+    /// A promotion of the copy would have an image.
+    ///
+    /// # Errors
+    /// The secondary does not answer.
+    pub fn copy_is_promotable(&self) -> Result<bool> {
+        let status = control::ask(&self.home.path().join("far.state/control.sock"), &json!({ "request": "status" }))?;
+        Ok(status["groups"][0]["promotable"].is_object())
     }
 
     fn cpu_seconds(&self) -> Result<[f64; 3]> {
@@ -353,6 +374,16 @@ impl LinkMoment {
     /// What may differ from the peer's copy.
     pub fn dirty_bytes(&self) -> Option<u64> {
         self.group["peers"][0]["dirty_bytes"].as_u64()
+    }
+
+    /// What still has to travel: in the queue, or dirty.
+    pub fn missing_bytes(&self) -> u64 {
+        let queued = self.admitted_bytes - self.confirmed_bytes;
+        if queued > 0 { queued } else { self.dirty_bytes().unwrap_or(0) }
+    }
+
+    pub fn disk_queue_bytes(&self) -> u64 {
+        self.group["queue"]["disk_bytes"].as_u64().unwrap_or(0)
     }
 
     /// By TCP, since the connection came up.
@@ -397,9 +428,11 @@ fn config_text(home: &Path, link: &str, stage: &LinkStage, groups: &[(&str, &str
     for (name, lines, _) in groups {
         // Writers who fill the queue on purpose are to be slowed down to the line, and not let go.
         let patience = if lines.contains("wait_limit") { "" } else { "wait_limit = \"1h\"" };
+        // What is measured elsewhere is the queue in memory.
+        let disk_queue = if lines.contains("queue.disk") || lines.contains("superasync") { "" } else { "queue.disk = 0" };
         let [near_file, far_file] = ["near", "far"].map(|node| path(&format!("{node}.{name}.img")));
         text += &format!(
-            "\n[groups.{name}]\nprimary = \"near\"\nsecondary = \"far\"\n{lines}\nqueue.disk = 0\n{patience}\n\n\
+            "\n[groups.{name}]\nprimary = \"near\"\nsecondary = \"far\"\n{lines}\n{disk_queue}\n{patience}\n\n\
              [groups.{name}.volumes.v1]\nnear = {near_file:?}\nfar = {far_file:?}\n",
         );
     }
