@@ -52,10 +52,12 @@ pub(crate) enum GroupTimer {
     Greeting,
     /// A verify may read again.
     Verify,
+    /// A writer that is slowed down may go on.
+    Pace,
 }
 
 impl GroupTimer {
-    pub const ALL: [GroupTimer; 17] = [
+    pub const ALL: [GroupTimer; 18] = [
         GroupTimer::Waits,
         GroupTimer::LocalFlush,
         GroupTimer::Tick,
@@ -73,6 +75,7 @@ impl GroupTimer {
         GroupTimer::StartAlone,
         GroupTimer::RecordAgain,
         GroupTimer::Greeting,
+        GroupTimer::Pace,
     ];
 }
 

@@ -14,13 +14,14 @@ use crate::group::reset::GroupReset;
 use crate::ids::*;
 use crate::peer::forks::would_yield;
 use crate::peer::{Peer, verify};
-use crate::primary::younger::prefer_younger_image;
+use crate::primary::younger::look_at_queue;
 use crate::primary::{Primary, disk_queue};
 use crate::secondary::Secondary;
 use crate::secondary::delta::delta_is_to_be_shown;
 use crate::shared::lifecycle::AfterRollback;
 use crate::shared::link::LinkUse;
 use crate::shared::operation_slots::SlotOperation;
+use crate::shared::wakes::Wake;
 use crate::state::Broken;
 use crate::{GroupConfig, IoResult};
 
@@ -291,7 +292,7 @@ impl Group {
             GroupTimer::Greeting => self.primary.peer.not_greeted(&mut self.common, cx),
             GroupTimer::Tick => {
                 self.primary.peer.send_tick(&mut self.common, cx);
-                prefer_younger_image(&mut self.primary, &mut self.common, cx);
+                look_at_queue(&mut self.primary, &mut self.common, cx);
             }
             GroupTimer::Window => window_ended(&mut self.common, cx),
             GroupTimer::WindowAsk => peer_window::ask(self, cx),
@@ -306,6 +307,7 @@ impl Group {
             }
             GroupTimer::ApplyRetry => self.secondary.retry_apply(&mut self.common, cx),
             // `proceed` looks at the deadline; a verify goes on when the turn ends.
+            GroupTimer::Pace => self.common.wake(Wake::Room),
             GroupTimer::Drain | GroupTimer::Verify | GroupTimer::Yield => {}
             GroupTimer::TidyBits => self.common.tidy_bits(cx),
             GroupTimer::StartAlone if reset::has_to_meet(self) => reset::open_when_met(self, cx),

@@ -48,7 +48,7 @@ pub use ids::*;
 pub use node::Node;
 pub use records::activity;
 pub use refusal::{Refusal, RefusalCode, Retry};
-pub use settings::{Settings, StartAlone};
+pub use settings::{QueuePace, Settings, StartAlone};
 pub use shared::coverage;
 pub use shared::promotion::{BOTH_PRIMARY, NOT_HERE, NOT_IN_WINDOW, peer_away};
 pub use time::{Mono, Now, Timers, Wall};

@@ -5,9 +5,11 @@ pub mod aside;
 pub mod catch_up;
 pub mod covered;
 pub mod disk_queue;
+pub mod drain_rate;
 pub mod held_up;
 pub mod meeting;
 pub mod orders;
+pub mod pace;
 pub mod resync;
 pub mod stall;
 pub mod stream;
@@ -17,6 +19,8 @@ pub mod write;
 pub mod younger;
 
 use crate::peer::Peer;
+use crate::primary::drain_rate::DrainRate;
+use crate::primary::pace::WritePace;
 use crate::primary::waiters::{PeerWindow, WaitingWriters};
 
 /// The primary's half of a group: writes under way, those who wait, and what it has for its secondary.
@@ -25,6 +29,8 @@ pub(crate) struct Primary {
     pub peer: Peer,
     waiters: WaitingWriters,
     window: PeerWindow,
+    pace: WritePace,
+    drain: DrainRate,
 }
 
 impl Primary {

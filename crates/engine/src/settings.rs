@@ -18,9 +18,33 @@ pub struct Settings {
     pub queue_bytes: u64,
     pub queue_items: u64,
     pub when_full: WhenFull,
+    /// Writers are slowed down between two marks; `None`: a full queue stops them.
+    pub pace: Option<QueuePace>,
     pub start_alone: StartAlone,
     /// Counts where both nodes say the same.
     pub after_forced_failover: AfterForcedFailover,
+}
+
+/// Two marks of the queue's fill, percent: from the first on writers are slowed down, at the second they come to the link's rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePace {
+    from: u8,
+    to: u8,
+}
+
+impl QueuePace {
+    /// `None`: the first is not below the second, or that is above 100.
+    pub fn new(from: u8, to: u8) -> Option<QueuePace> {
+        (from < to && to <= 100).then_some(QueuePace { from, to })
+    }
+
+    pub fn from(self) -> u8 {
+        self.from
+    }
+
+    pub fn to(self) -> u8 {
+        self.to
+    }
 }
 
 /// What a primary does that starts after a power loss and does not meet its peer, which may have confirmed writes that
@@ -56,6 +80,7 @@ impl Default for Settings {
             queue_bytes: limits::QUEUE_BYTES_DEFAULT,
             queue_items: limits::QUEUE_ITEMS_DEFAULT,
             when_full: WhenFull::Block,
+            pace: None,
             start_alone: StartAlone::Wait(limits::START_ALONE_DEFAULT),
             after_forced_failover: AfterForcedFailover::Ask,
         }

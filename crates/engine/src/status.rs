@@ -284,6 +284,8 @@ pub struct QueueStatus {
     /// Of writers who waited for room.
     pub waits: RoomWaits,
     pub blocked_writers: u64,
+    /// Bytes per second at which writers are admitted; `None`: they are not slowed down.
+    pub paced_to: Option<u64>,
     /// How long writers were held up of late, one after the other: it runs back while they are not.
     pub held_up: Duration,
     /// What that may come to before the policy acts; `None`: under `strict` it does not.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-pub use engine::StartAlone;
 pub use engine::state::{AfterForcedFailover, Degrade, Mode, WhenFull};
+pub use engine::{QueuePace, StartAlone};
 
 use crate::forms::{ValueForm, count, duration, flag, node, one_of, or, rate, size, word};
 use crate::keys::{self, Takes, keyed};
@@ -66,6 +66,28 @@ pub fn parse_when_full(text: &str) -> Result<WhenFull, String> {
 /// A sentence with the two words there are.
 pub fn parse_after_forced_failover(text: &str) -> Result<AfterForcedFailover, String> {
     one_of("way to end a fork", text, &AfterForcedFailover::ALL, AfterForcedFailover::word)
+}
+
+/// # Errors
+/// A sentence with an example.
+pub fn parse_pace(text: &str) -> Result<QueuePace, String> {
+    let percent = |text: &str| text.trim().strip_suffix('%').and_then(|number| number.trim().parse().ok());
+    let marks = text.split_once(" to ").and_then(|(from, to)| Some((percent(from)?, percent(to)?)));
+    let (from, to) =
+        marks.ok_or_else(|| format!("{text:?} is not two percents of the queue, such as \"50% to 90%\""))?;
+    let wrong = || format!("{text:?}: the first mark has to be below the second, and that at most 100%");
+    QueuePace::new(from, to).ok_or_else(wrong)
+}
+
+fn pace() -> ValueForm<Option<QueuePace>> {
+    let form = ValueForm::new(
+        "word",
+        "two percents, such as `\"50% to 90%\"`, or `\"off\"`".to_owned(),
+        QueuePace::new(50, 90).expect("the first is below the second"),
+        |text, _| parse_pace(text),
+        |pace| format!("{}% to {}%", pace.from(), pace.to()),
+    );
+    or("off", ": a full queue stops writers", form)
 }
 
 /// # Errors
@@ -152,6 +174,10 @@ keyed! {
         "queue.when_full" => when_full: WhenFull = word(&WhenFull::ALL, WhenFull::word, WhenFull::Block, parse_when_full);
             "memory and disk queue are full: writers wait, or \"bitmap\": regions are dirty",
             "what becomes of a write for which neither memory nor disk queue has room. `\"block\"`: the writer waits, for `wait_limit` at most, then the policy acts. `\"bitmap\"`: the order is given up at once, regions are dirty, no writer waits, and an update sync follows. While the link is down, and in `superasync`, a full queue becomes dirty regions in either case ([when something is full](operate/full-queue-and-journal.md))";
+        /// Writers are slowed down between two marks of the queue's fill.
+        "queue.pace" => queue_pace: Option<QueuePace> = pace();
+            "slow writers down from one fill of the queue to another, such as \"50% to 90%\", or \"off\"",
+            "with `queue.when_full = \"block\"` in `async`: from the first fill of the queue on, memory and disk together, writers are slowed down, and at the second they come to the link's rate, so that no full queue stops them all at once. At a tenth of the way they may write ten times that rate, at half of it twice ([pacing](decisions/0076-pacing.md)). `\"off\"`: they are stopped when the queue is full";
     }
 }
 
@@ -256,6 +282,7 @@ impl LiveSettings {
             queue_bytes: self.queue_memory_bytes,
             queue_items: self.queue_items,
             when_full: self.when_full,
+            pace: self.queue_pace,
             start_alone: self.start_alone,
             after_forced_failover: self.after_forced_failover,
         }
@@ -280,16 +307,18 @@ impl LiveSettings {
             queue_memory_bytes: peer.queue_bytes,
             queue_items: peer.queue_items,
             when_full: peer.when_full,
+            queue_pace: peer.pace,
         }
     }
 
     /// The keys that count: the peer window does so under one policy only, and under `strict` nothing degrades; in `superasync` nobody waits for a queue.
     pub fn acting(&self) -> impl Iterator<Item = GroupKey> + use<> {
-        let (policy, mode) = (self.policy, self.mode);
+        let (policy, mode, when_full) = (self.policy, self.mode, self.when_full);
         GroupKey::all().filter(move |key| match key.as_str() {
             "hold" => policy == PolicyChoice::Hold,
             "degrade" => policy != PolicyChoice::Strict,
             "queue.when_full" => mode != Mode::Superasync,
+            "queue.pace" => mode == Mode::Async && when_full == WhenFull::Block,
             _ => true,
         })
     }

@@ -200,6 +200,7 @@ fn syncs() -> Vec<Limit> {
             "";
         data::SYNC_STARVED_AFTER => "a sync in the stream without room beside live writes", "then it goes by snapshots";
         data::STREAM_AGAIN_AFTER => "how long a sync goes by snapshots before the stream is tried again", "";
+        data::SUPERASYNC_QUEUE_TIME => "what a queue in `superasync` takes to send before snapshots that take half of that are preferred", "";
         data::CATCH_UP_BYTES => "a backlog with which a mode's promise is taken up", "";
         data::PROMISED_WITHIN => "time in which what is queued is at the peer, when writers who were answered alone wait for the peer again", "";
         data::CATCH_UP_AFTER => "time in `catching-up` after which a mode's promise is taken up with any backlog", "";

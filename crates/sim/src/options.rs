@@ -8,9 +8,9 @@ mod wide;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::ActivityConfig;
 use engine::limits::{self, KIB, MIB};
 use engine::state::{AfterForcedFailover, Degrade, Mode, Policy, WhenFull};
+use engine::{ActivityConfig, QueuePace};
 
 use crate::rng::Rng;
 use fault::FaultKind;
@@ -31,6 +31,8 @@ const TURNS: u64 = 0x7042_0000_0000_0000;
 /// And disk queues, and what becomes of a full queue.
 const DISK_QUEUES: u64 = 0xd15c_0000_0000_0000;
 const FULL_QUEUES: u64 = 0xf011_0000_0000_0000;
+/// And whether writers are slowed down before it is.
+const PACED: u64 = 0x9ace_d000_0000_0000;
 /// And what becomes of a fork after a forced promotion.
 const FAILOVERS: u64 = 0xfa11_0000_0000_0000;
 
@@ -62,6 +64,7 @@ pub struct SimOptions {
     /// 0: there is no disk queue.
     pub queue_disk_bytes: u64,
     pub when_full: WhenFull,
+    pub pace: Option<QueuePace>,
     pub journal_bytes: u64,
     pub window_bytes: u64,
     /// Of a node, for all its groups.
@@ -123,6 +126,7 @@ impl SimOptions {
             queue_items: *rng.pick(&[200, 100_000, 100_000]),
             queue_disk_bytes: SimOptions::queue_disk_bytes(seed),
             when_full: SimOptions::when_full(&mut Rng::new(seed ^ FULL_QUEUES)),
+            pace: SimOptions::pace(&mut Rng::new(seed ^ PACED)),
             journal_bytes: window_bytes * 2 + rng.below(3) * 256 * KIB,
             window_bytes,
             // Hardly more than the groups' own shelves, or plenty.
@@ -196,6 +200,13 @@ impl SimOptions {
     /// Half of all worlds have a disk queue: one that is soon full, or one that never is.
     pub fn queue_disk_bytes(seed: u64) -> u64 {
         *Rng::new(seed ^ DISK_QUEUES).pick(&[0, 0, 128 * KIB, 4 * MIB])
+    }
+
+    /// Of a few groups writers are slowed down before the queue is full.
+    pub fn pace(rng: &mut Rng) -> Option<QueuePace> {
+        let from = rng.between(0, 80) as u8;
+        let to = rng.between(u64::from(from) + 1, 100) as u8;
+        QueuePace::new(from, to).filter(|_| rng.percent(30))
     }
 
     pub fn when_full(rng: &mut Rng) -> WhenFull {

@@ -54,6 +54,7 @@ pub fn options(mode: Mode, policy: Policy) -> SimOptions {
         queue_items: 100_000,
         queue_disk_bytes: 0,
         when_full: WhenFull::Block,
+        pace: None,
         journal_bytes: MIB,
         window_bytes: 256 * KIB,
         memory_bytes: 64 * MIB,

@@ -57,6 +57,7 @@ mod one_volume_logging;
 mod one_way_cut;
 mod orders;
 mod other_volumes;
+mod pacing;
 mod page_cache;
 mod patient_link;
 mod peer_window;

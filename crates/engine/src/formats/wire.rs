@@ -12,7 +12,7 @@ pub use crate::formats::flush_points::FlushPoints;
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId, VolumeSet};
 use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, VOLUME_BYTES_MAX, WALL_MAX};
-use crate::settings::{Settings, StartAlone};
+use crate::settings::{QueuePace, Settings, StartAlone};
 use crate::state::{AfterForcedFailover, CopyDoubts, Degrade, Mode, Pause, Policy, State, WhenFull};
 use crate::time::Wall;
 
@@ -29,7 +29,7 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Version {
-    /// Both nodes report what degrading leaves of the order and what becomes of a full queue, GroupState says that its sender hands over, Tick says what speaks against the
+    /// Both nodes report what degrading leaves of the order, what becomes of a full queue and how writers are paced, GroupState says that its sender hands over, Tick says what speaks against the
     /// copy, and ProbeResult whether its range could be read. A node says in its hello what its peer had confirmed, where it went back to,
     /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin says that a fork was resolved by an order; SyncBegin and Void say which volumes are set aside, and a hello which are detached; a secondary asks for the peer window (WindowAsk, Window). 6 (SyncBegin says what is left out, as the secondary
     /// has applied it), 5 (both nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4
@@ -747,6 +747,9 @@ fn encode_settings(settings: &Settings, w: &mut FieldEncoder) {
     w.u8(settings.degrade.number());
     w.u8(settings.after_forced_failover.number());
     w.u8(settings.when_full.number());
+    let (from, to) = settings.pace.map_or((0, 0), |pace| (pace.from(), pace.to()));
+    w.u8(from);
+    w.u8(to);
 }
 
 fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
@@ -768,6 +771,10 @@ fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
     let degrade = Degrade::from_number(r.u8()?)?;
     let after_forced_failover = AfterForcedFailover::from_number(r.u8()?)?;
     let when_full = WhenFull::from_number(r.u8()?)?;
+    let pace = match (r.u8()?, r.u8()?) {
+        (0, 0) => None,
+        (from, to) => Some(QueuePace::new(from, to)?),
+    };
     Some(Settings {
         mode,
         policy,
@@ -777,6 +784,7 @@ fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
         queue_bytes,
         queue_items,
         when_full,
+        pace,
         start_alone,
         after_forced_failover,
     })

@@ -17,6 +17,7 @@ use crate::peer::repair::reads_regions;
 use crate::peer::resync::waits_for_order;
 use crate::peer::verify;
 use crate::primary::Primary;
+use crate::primary::pace::paced_to;
 use crate::secondary::Secondary;
 use crate::shared::link::ShownLink;
 use crate::shared::volume::Volume;
@@ -128,7 +129,7 @@ impl ShownGroup<'_> {
         (0..).map(VolumeId).zip(volumes).map(one).collect()
     }
 
-    fn queue_status(&self, now: Now) -> QueueStatus {
+    fn queue_status(&self, now: Now, rate: Option<u64>) -> QueueStatus {
         let ShownGroup { common, primary, .. } = self;
         let outbox = &primary.peer.outbox;
         let (queued, record) = outbox.queued();
@@ -148,6 +149,7 @@ impl ShownGroup<'_> {
             left_bytes: record.left_bytes,
             waits: common.counters.room_waits,
             blocked_writers: primary.waiters().count_for_room(),
+            paced_to: paced_to(primary, common, rate),
             held_up,
             held_up_limit,
             holds_writers_up: primary.waiters().was_held_up(),
@@ -181,7 +183,7 @@ impl ShownGroup<'_> {
             verify: verify::status(&primary.peer, common, now.mono),
             verified: primary.peer.verify.last().cloned(),
             volumes: self.volumes(),
-            queue: self.queue_status(now),
+            queue: self.queue_status(now, link.rate),
             peer: self.peer_status(link, now),
             sync: primary.peer.sync_status(),
             meeting: self.meeting(),

@@ -85,6 +85,11 @@ impl DiskQueue {
         DiskQueue { size_bytes, ..DiskQueue::default() }
     }
 
+    /// Bytes that the ring may hold; none once it failed.
+    pub fn room_bytes(&self) -> u64 {
+        if self.has_failed { 0 } else { self.size_bytes }
+    }
+
     pub fn has_failed(&self) -> bool {
         self.has_failed
     }

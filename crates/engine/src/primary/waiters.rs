@@ -58,11 +58,11 @@ impl WaitingWriters {
         self.for_room.pop_front()
     }
 
-    /// A writer has waited for room, and need not any more, or failed.
-    pub fn was_blocked(&mut self, common: &mut GroupCommon, cx: &Cx, slot: u32) {
+    /// A writer has waited for room, and need not any more, or failed. `is_held_up`: nobody wanted that.
+    pub fn was_blocked(&mut self, common: &mut GroupCommon, cx: &Cx, slot: u32, is_held_up: bool) {
         let since = common.slots.write(slot).since;
         common.counters.room_waits.note(cx.now.mono.since(since));
-        self.held_up.note(cx.now.mono, Some(since), &common.settings);
+        self.held_up.note(cx.now.mono, is_held_up.then_some(since), &common.settings);
     }
 
     /// Since when the first writer in line waits for room.

@@ -14,6 +14,7 @@ use crate::peer::stream::PeerStream;
 use crate::primary::Primary;
 use crate::primary::alone::{go_on_alone, is_left_behind, may_go_on_alone};
 use crate::primary::disk_queue::{give_order_up, leave_full_queue, what_is_full};
+use crate::primary::pace::only_paces;
 use crate::shared::coverage::CoveragePoint;
 use crate::state::{Policy, State, WhenFull};
 use crate::time::Mono;
@@ -27,7 +28,7 @@ impl Primary {
     /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
     pub fn check_waits(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let streamed = self.peer.outbox.streams();
-        if !self.waits_for_own_disk(common, cx) {
+        if !waits_for_own_disk(self, common, cx) && !only_paces(self, common, cx) {
             self.check_blocked(common, cx);
             // Who was given up for the one is not given up for the other once more: those who wait are let go after this.
             if streamed == self.peer.outbox.streams() {
@@ -46,13 +47,6 @@ impl Primary {
         if !self.waiters.is_quiet() {
             common.set_timer(cx, GroupTimer::Waits, LOOK_AGAIN);
         }
-    }
-
-    /// Who waits for this node's disk queue alone waits for neither link nor peer; but for no longer than for those.
-    fn waits_for_own_disk(&self, common: &GroupCommon, cx: &Cx) -> bool {
-        let limit = common.settings.wait_limit;
-        let waited = self.waiters.waits_since(common).map_or(Duration::ZERO, |since| cx.now.mono.since(since));
-        waited < limit && self.peer.outbox.disk_makes_room(cx, limit)
     }
 
     fn check_blocked(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
@@ -137,7 +131,7 @@ impl Primary {
                 break;
             }
             self.waiters.leave_room();
-            self.waiters.was_blocked(common, cx, slot);
+            self.waiters.was_blocked(common, cx, slot, true);
             common.fail_unnumbered(cx, slot);
         }
     }
@@ -161,7 +155,7 @@ impl Primary {
             common.fail_write(cx, slot);
         }
         while let Some(slot) = self.waiters.leave_room() {
-            self.waiters.was_blocked(common, cx, slot);
+            self.waiters.was_blocked(common, cx, slot, true);
             common.fail_unnumbered(cx, slot);
         }
     }
@@ -171,6 +165,13 @@ impl Primary {
 pub(super) fn first_look_at_waits(settings: &Settings) -> Duration {
     let first = if settings.keeps_order_alone() { LOOK_AGAIN } else { Duration::from_secs(1) };
     first.min(settings.wait_limit)
+}
+
+/// Who waits for this node's disk queue alone waits for neither link nor peer; but for no longer than for those.
+fn waits_for_own_disk(primary: &Primary, common: &GroupCommon, cx: &Cx) -> bool {
+    let limit = common.settings.wait_limit;
+    let waited = primary.waiters.waits_since(common).map_or(Duration::ZERO, |since| cx.now.mono.since(since));
+    waited < limit && primary.peer.outbox.disk_makes_room(cx, limit)
 }
 
 fn check_held_up(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx) {

@@ -20,6 +20,7 @@ use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::verify;
 use crate::primary::Primary;
+use crate::primary::pace::{may_enter, paced_to};
 use crate::primary::waits::first_look_at_waits;
 use crate::records::record::AfterSuper;
 use crate::shared::coverage::CoveragePoint;
@@ -105,7 +106,7 @@ impl Primary {
                 // Those who wait for room are before it, unless it needs none.
                 let volume = common.slots.write_ref(slot).range().0;
                 let needs_none = self.peer.outbox.passes_by(common, volume);
-                if needs_none || self.waiters.nobody_waits_for_room() && self.finds_room(common, cx, slot) {
+                if needs_none || self.waiters.nobody_waits_for_room() && may_enter(self, common, cx, slot) {
                     self.go_for_range(common, cx, slot);
                 } else {
                     cx.coverage.hit(CoveragePoint::QueueFullWaited);
@@ -113,7 +114,8 @@ impl Primary {
                 }
             }
             WriteStage::ForRoom => {
-                self.waiters.was_blocked(common, cx, slot);
+                let is_held_up = paced_to(self, common, cx.peer.rate).is_none();
+                self.waiters.was_blocked(common, cx, slot, is_held_up);
                 self.go_for_range(common, cx, slot);
             }
             WriteStage::ForRange => {
@@ -180,7 +182,7 @@ impl Primary {
             if common.has_failed() {
                 return;
             }
-            if !self.finds_room(common, cx, slot) {
+            if !may_enter(self, common, cx, slot) {
                 return;
             }
             self.waiters.leave_room();

@@ -18,11 +18,18 @@ use crate::primary::disk_queue::go_on_by_snapshots;
 use crate::shared::coverage::CoveragePoint;
 use crate::state::{Mode, State};
 
-/// Looks, once a second, whether snapshots would bring a younger image than the queue does.
-pub(crate) fn prefer_younger_image(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx) {
+/// Looks, once a second, what leaves the queue, and whether snapshots would bring a younger image.
+pub(crate) fn look_at_queue(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx) {
+    let (fill, record) = primary.peer.outbox.queued();
+    let queued_bytes = primary.peer.outbox.stream().map_or(fill.bytes, |stream| stream.queue().bytes());
+    primary.drain.look(cx.now.mono, record.left_bytes, queued_bytes);
+    prefer_younger_image(primary, common, cx);
+}
+
+fn prefer_younger_image(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx) {
     let streams = common.settings.mode == Mode::Superasync && primary.peer.state(common) == State::Replicating;
     let Some(stream) = primary.peer.outbox.stream().filter(|_| streams) else { return };
-    let Some(rate) = cx.peer.rate else { return };
+    let Some(rate) = primary.drain.per_second() else { return };
     let (queued, dirty) = (stream.queue().bytes(), common.volumes.dirty_bytes());
     if snapshots_are_younger(queued, dirty, rate) {
         cx.coverage.hit(CoveragePoint::QueueLeftForYoungerImage);

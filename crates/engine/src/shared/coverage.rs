@@ -136,6 +136,7 @@ coverage_points! {
     QueueFetchFailed,
     QueueFullToBitmap,
     QueueLeftForYoungerImage,
+    WriterPaced,
     SnapshotWentOn,
     SnapshotGivenUp,
     SyncTurnedToSnapshots,

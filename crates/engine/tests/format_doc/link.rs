@@ -226,7 +226,7 @@ fn settings_fields() -> Vec<super::bytes::Field> {
             1,
             2,
             format!(
-                "{}. From here to when full: the sender's settings. After forced failover counts where both nodes say the same, \
+                "{}. From here to pace to: the sender's settings. After forced failover counts where both nodes say the same, \
                  the others are for display. [A further \
                  key](change.md#a-configuration-key) is a new protocol version",
                 modes()
@@ -243,6 +243,8 @@ fn settings_fields() -> Vec<super::bytes::Field> {
         number("degrade", 1, 1, degrades()),
         number("after forced failover", 1, 1, failovers()),
         number("when full", 1, 1, full_queues()),
+        number("pace from", 1, 50, "percent of the queue; 0, and 0 behind it: writers are not slowed down"),
+        number("pace to", 1, 90, "percent of the queue, above the one before"),
     ]
 }
 

@@ -199,6 +199,7 @@ pub fn hello() -> GroupHello {
             start_alone: StartAlone::Wait(Duration::from_nanos(0xba)),
             after_forced_failover: AfterForcedFailover::KeepPromoted,
             when_full: WhenFull::Bitmap,
+            pace: engine::QueuePace::new(50, 90),
         },
         confirmed: confirmed(),
         went_back_to: at(0xbb00),

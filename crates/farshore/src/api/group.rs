@@ -309,6 +309,9 @@ pub struct QueueView {
     /// writers that wait for room now
     #[serde(default)]
     pub waiting_writers: u64,
+    /// bytes a second at which [`queue.pace`](config.md#window-and-memory) admits writers now; `null`: it slows nobody down
+    #[serde(default)]
+    pub paced_to_bytes_per_s: Option<u64>,
     /// milliseconds, while a full queue [holds writers up](operate/full-queue-and-journal.md): for how long of late (runs back while it
     /// does not); else `null`
     #[serde(default)]

@@ -184,6 +184,7 @@ fn queue(snapshot: &GroupSnapshot) -> api::QueueView {
         blocked_ms: milliseconds(now.queue.waits.sum()),
         waits: room_waits(&now.queue.waits),
         waiting_writers: now.queue.blocked_writers,
+        paced_to_bytes_per_s: now.queue.paced_to,
         held_up_ms: now.queue.holds_writers_up.then(|| milliseconds(now.queue.held_up)),
         disk_bytes: now.queue.disk_bytes,
         disk_limit_bytes,

@@ -36,6 +36,9 @@ pub fn page(group: &GroupQueue, paint: &Paint) -> String {
     line("In", &format!("{}/s", show_size(queue.entering_bytes_per_s)));
     line("Out", &format!("{}/s", show_size(queue.leaving_bytes_per_s)));
     line("Full in", &queue.full_in_s.map_or("it does not fill".to_owned(), |left| show_seconds(left as f64)));
+    if let Some(paced_to) = queue.paced_to_bytes_per_s {
+        line("Pace", &format!("writers are slowed down to {}/s (queue.pace)", show_size(paced_to)));
+    }
     line("Behind", &lag_text(group.lag_bytes, group.lag_seconds));
     line("Peak", &format!("{} since the start of the daemon", peak(queue)));
     if (queue.reset_bytes_hwm, queue.reset_items_hwm) != (queue.bytes_hwm, queue.items_hwm) {

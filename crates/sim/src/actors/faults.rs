@@ -8,7 +8,7 @@ use engine::{Command, CommandResult, GroupId, Input, StartAlone, VerifyOrder, Vo
 
 use super::clients::WriteClients;
 use super::damage::{damage_records, rots};
-use super::operator::Operator;
+use super::operator::{Operator, is_equal};
 use super::other_volumes::disk_dies_or_comes;
 use crate::nodes::node::{CleanStop, OutsideWrite};
 use crate::options::SimOptions;
@@ -173,7 +173,10 @@ fn strike(world: &mut World, operator: &mut Operator, fault: FaultKind) -> bool 
         }
         FaultKind::OperatorLogging => types(world, primary, group, Command::Logging),
         FaultKind::FullSync => types(world, primary, group, Command::Sync { full: true }),
-        FaultKind::Whim => whim(world, group, primary),
+        FaultKind::Whim => {
+            let node = if world.rng.percent(65) { primary } else { secondary };
+            whim(world, group, node)
+        }
         FaultKind::WhimOfTwo => {
             let first = whim(world, group, primary);
             whim(world, group, secondary) || first
@@ -412,11 +415,31 @@ fn takes_back(world: &World, group: GroupId, node: usize) -> Command {
     Command::TakeBack { over: theirs.map_or(0, |theirs| theirs.identity.generation.tag) }
 }
 
+/// Half of an order to resolve a fork, perhaps where there is none, or a promotion that is to lose nothing.
+fn resolves_or_promotes(world: &mut World, group: GroupId, node: usize) -> Option<Command> {
+    let theirs = world.glance(world.cluster.other(group, node), group)?.identity.generation.tag;
+    let discard = world.rng.percent(20);
+    let entropy = world.rng.draw();
+    match world.rng.below(3) {
+        // It is answered by a full sync, which would take days.
+        0 if world.cluster.options.spread.is_some() => None,
+        0 => Some(Command::Keep { over: theirs, discard, by_policy: false }),
+        1 => Some(Command::Yield { to: theirs, by_policy: false }),
+        _ => Some(Command::PromoteInWindow { entropy }),
+    }
+}
+
 /// An operator types whatever comes to mind.
 fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
     let entropy = world.rng.draw();
-    let command = match world.rng.below(25) {
+    let command = match world.rng.below(29) {
         24 => takes_back(world, group, node),
+        25..=27 => match resolves_or_promotes(world, group, node) {
+            Some(command) => command,
+            None => return false,
+        },
+        28 if is_equal(world, group) => Command::AssumeEqual,
+        28 => return false,
         0 => Command::Logging,
         1 if world.rng.percent(30) => Command::SendAll,
         1 => Command::Sync { full: true },
@@ -448,8 +471,10 @@ fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
         10 => {
             // What waits may be more than the new one: what a node may hold goes by the largest there was.
             let bytes = world.cluster.options.queue_bytes / *world.rng.pick(&[4, 2, 1]);
-            let when_full = SimOptions::when_full(&mut world.rng);
-            world.set(group, |settings| (settings.queue_bytes, settings.when_full) = (bytes, when_full));
+            let (when_full, pace) = (SimOptions::when_full(&mut world.rng), SimOptions::pace(&mut world.rng));
+            world.set(group, |settings| {
+                (settings.queue_bytes, settings.when_full, settings.pace) = (bytes, when_full, pace);
+            });
             return true;
         }
         11 => {

@@ -334,8 +334,15 @@ impl Operator {
         Some(OperatorPlan::Resolve { keep, over, kept, yielded })
     }
 
-    /// Types at both nodes what they are already, as an orchestrator does which does not know that it was heard.
+    /// Types at both nodes what they are already, as an orchestrator does which does not know that it was heard; or what was typed last.
     fn repeats(world: &mut World, group: GroupId) {
+        let last = world.cluster.ledger.last_typed(group).cloned();
+        if let Some((node, command)) = last.filter(|_| world.rng.percent(40)) {
+            if world.cluster[node].up() {
+                world.command(node, group, command);
+            }
+            return;
+        }
         for node in world.cluster.pair(group) {
             let Some(glance) = world.glance(node, group).filter(|glance| glance.running) else { continue };
             // One that does not serve yet may still have to say that it was promoted, and how.
@@ -587,7 +594,7 @@ impl Operator {
 }
 
 /// Both nodes hold the same, and nobody is writing.
-fn is_equal(world: &World, group: GroupId) -> bool {
+pub(super) fn is_equal(world: &World, group: GroupId) -> bool {
     let pair = world.cluster.pair(group);
     let asks = pair.iter().any(|node| world.checkers.writes.pending_on(*node, group) > 0);
     let [a, b] = pair.map(|node| world.cluster.views(node, group));

@@ -33,6 +33,8 @@ pub struct CommandLedger {
     /// The same of promotions that were not forced.
     asked_to_promote: BTreeMap<CommandId, (GroupId, usize)>,
     perhaps_promoted: BTreeSet<(GroupId, usize)>,
+    /// What was typed last that means the same at any later time.
+    last_typed: BTreeMap<GroupId, (usize, Command)>,
     /// Nodes that were told to sync since they started; the flag: in full.
     typed_sync: BTreeMap<(GroupId, usize), bool>,
 }
@@ -48,6 +50,7 @@ impl CommandLedger {
             queue_bytes: options.queue_bytes,
             queue_items: options.queue_items,
             when_full: options.when_full,
+            pace: options.pace,
             start_alone: StartAlone::Wait(Duration::from_millis(options.start_alone_ms)),
             after_forced_failover: options.after_forced_failover,
         };
@@ -82,6 +85,10 @@ impl CommandLedger {
         self.next_command += 1;
         let id = CommandId(self.next_command);
         self.asked.insert(id, node);
+        // Settings are typed at both nodes, and copies that were equal need not be so any more.
+        if !matches!(command, Command::Set(_) | Command::AssumeEqual) {
+            self.last_typed.insert(group, (node, command.clone()));
+        }
         match command {
             Command::Sync { full } => *self.typed_sync.entry((group, node)).or_default() |= full,
             Command::SendAll => _ = self.typed_sync.insert((group, node), true),
@@ -94,6 +101,11 @@ impl CommandLedger {
             _ => {}
         }
         id
+    }
+
+    /// Where, and what.
+    pub fn last_typed(&self, group: GroupId) -> Option<&(usize, Command)> {
+        self.last_typed.get(&group)
     }
 
     /// Whether the command was done, once that is known.

@@ -46,8 +46,17 @@ struct OverloadCell {
 }
 
 impl SeriesRow for OverloadCell {
-    const HEAD: &'static [&'static str] =
-        &["places", "written", "in logging", "p99", "in logging", "promotable", "oldest copy", "caught up", "bytes need"];
+    const HEAD: &'static [&'static str] = &[
+        "places",
+        "written",
+        "in logging",
+        "p99",
+        "in logging",
+        "promotable",
+        "oldest copy",
+        "caught up",
+        "bytes need",
+    ];
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -147,7 +156,8 @@ pub fn overload(stage: &LinkStage, _: &LinkBenchArgs) -> Result<ReportSection> {
 /// # Errors
 /// A pair does not come up, or not again.
 pub fn spill(stage: &LinkStage, _: &LinkBenchArgs) -> Result<ReportSection> {
-    let mut section = ReportSection::new::<SpillCell>("spill: the line is away for 600 s under seven tenths of its rate");
+    let mut section =
+        ReportSection::new::<SpillCell>("spill: the line is away for 600 s under seven tenths of its rate");
     let pair = start(stage, AWAY_GROUP)?;
     let carried = carried_bytes_per_s(&pair)?;
     let size = format!("--size={}", stage.volume_bytes);

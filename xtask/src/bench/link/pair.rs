@@ -429,7 +429,8 @@ fn config_text(home: &Path, link: &str, stage: &LinkStage, groups: &[(&str, &str
         // Writers who fill the queue on purpose are to be slowed down to the line, and not let go.
         let patience = if lines.contains("wait_limit") { "" } else { "wait_limit = \"1h\"" };
         // What is measured elsewhere is the queue in memory.
-        let disk_queue = if lines.contains("queue.disk") || lines.contains("superasync") { "" } else { "queue.disk = 0" };
+        let disk_queue =
+            if lines.contains("queue.disk") || lines.contains("superasync") { "" } else { "queue.disk = 0" };
         let [near_file, far_file] = ["near", "far"].map(|node| path(&format!("{node}.{name}.img")));
         text += &format!(
             "\n[groups.{name}]\nprimary = \"near\"\nsecondary = \"far\"\n{lines}\n{disk_queue}\n{patience}\n\n\

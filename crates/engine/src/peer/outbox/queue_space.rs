@@ -29,6 +29,20 @@ impl Outbox {
             && stream.queue().len() + self.reserved.items() + items <= common.settings.queue_items
     }
 
+    /// How full the queue is, of 1000: of its bytes in memory and on disk, of its items, or of what those cost in memory wherever their bytes
+    /// are. `None`: there is no stream in its order.
+    pub fn filled_permille(&self, common: &GroupCommon) -> Option<u64> {
+        let stream = self.stream().filter(|stream| !stream.syncs())?;
+        let (queue, limit) = (stream.queue(), common.settings.queue_bytes);
+        let ring = self.disk.room_bytes();
+        let share = |held: u64, of: u64| (u128::from(held) * 1000 / u128::from(of.max(1))) as u64;
+        let bytes = share(queue.memory_bytes() + self.reserved.bytes() + queue.disk_bytes(), limit + ring);
+        let items = share(queue.len(), common.settings.queue_items);
+        // A quarter of memory is for what comes back from disk.
+        let places = if ring > 0 { share(queue.len() * limits::ITEM_OVERHEAD_BYTES, limit - limit / 4) } else { 0 };
+        Some(bytes.max(items).max(places))
+    }
+
     /// A write waits until the range is free; its room in the queue is kept meanwhile.
     pub fn wait_for_range(&mut self, common: &mut GroupCommon, slot: u32, offset: u64, length: u64) {
         self.reserve(common, slot);

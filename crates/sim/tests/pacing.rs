@@ -1,0 +1,112 @@
+//! Writers are slowed down bit by bit before the queue is full, and no policy counts what that costs them.
+// proves: rule 10
+
+use std::collections::BTreeMap;
+
+use engine::QueuePace;
+use engine::coverage::CoveragePoint;
+use engine::limits::{KIB, MIB};
+use engine::state::{Mode, Policy, State};
+use sim::options::SimOptions;
+use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, may_inject, options};
+
+const PRIMARY: usize = 0;
+const BLOCK: u64 = 4 * KIB;
+const RATE: u64 = 400_000;
+
+fn paced(pace: Option<QueuePace>, queue_disk_bytes: u64) -> ScenarioWorld {
+    may_inject();
+    let mut world = ScenarioWorld::in_peace(SimOptions {
+        queue_bytes: MIB,
+        queue_disk_bytes,
+        pace,
+        bytes_per_s: RATE,
+        wait_limit_ms: 2000,
+        ..options(Mode::Async, Policy::Degrade)
+    });
+    world.write_done(0, 0, 8 * KIB);
+    world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
+    // The rate of a link is known once it was busy.
+    (0..150).for_each(|n| _ = world.write_done(0, n * BLOCK % (512 * KIB), BLOCK));
+    world.drain();
+    world
+}
+
+/// Writers one after the other, each as soon as the one before is answered: how full the queue was, in tenths, and how long each took.
+fn writes(world: &mut ScenarioWorld, count: u64) -> BTreeMap<u64, Vec<u64>> {
+    let mut took = BTreeMap::<u64, Vec<u64>>::new();
+    for n in 0..count {
+        let tenth = world.figures(PRIMARY).queue.bytes * 10 / MIB;
+        let waited = world.write_done((n % 2) as u16, n / 2 * BLOCK % (512 * KIB), BLOCK);
+        took.entry(tenth).or_default().push(waited);
+    }
+    took
+}
+
+fn p99(took: &[u64]) -> u64 {
+    let mut sorted = took.to_vec();
+    sorted.sort_unstable();
+    sorted[sorted.len() * 99 / 100]
+}
+
+/// From one tenth of the queue's fill to the next nobody's wait more than doubles, and the queue is never full.
+#[test]
+fn no_tenth_of_the_queue_slows_writers_to_less_than_half() {
+    let mut world = paced(QueuePace::new(0, 90), 0);
+    let took = writes(&mut world, 3000);
+    let steps: Vec<_> =
+        took.iter().filter(|(_, took)| took.len() >= 10).map(|(tenth, took)| (*tenth, p99(took))).collect();
+    assert!(steps.len() >= 6, "{steps:?}");
+    for pair in steps.windows(2) {
+        assert!(pair[1].1 <= 2 * pair[0].1 + MILLISECOND, "{steps:?}");
+    }
+    let queue = world.figures(PRIMARY).queue;
+    assert!(queue.bytes_hwm < MIB - MIB / 20, "{queue:?}");
+    assert_eq!(world.figures(PRIMARY).state, State::Replicating);
+    world.drain();
+}
+
+/// Without it the same writers go at their own pace until the queue is full.
+#[test]
+fn without_it_the_queue_becomes_full() {
+    let mut world = paced(None, 0);
+    writes(&mut world, 3000);
+    let queue = world.figures(PRIMARY).queue;
+    assert!(queue.bytes_hwm > MIB - MIB / 50, "{queue:?}");
+    assert_eq!(world.coverage(PRIMARY, CoveragePoint::WriterPaced), 0);
+}
+
+/// Many writers wait because they are slowed down, for longer than `wait_limit` together: the order is kept.
+#[test]
+fn what_slows_writers_down_is_not_counted_against_the_peer() {
+    for queue_disk_bytes in [0, 8 * MIB] {
+        let mut world = paced(QueuePace::new(10, 50), queue_disk_bytes);
+        let resynced = world.figures(PRIMARY).resynced_bytes;
+        let from = world.now();
+        for round in 0..12 {
+            let asked: Vec<_> = (0..120)
+                .map(|n| world.write((n % 2) as u16, (round + n / 2) * 8 * KIB % (512 * KIB), 8 * KIB))
+                .collect();
+            asked.into_iter().for_each(|id| assert!(world.answer(id).0));
+        }
+        assert!(world.now() - from > 10 * SECOND, "they were slowed down");
+        assert!(world.coverage(PRIMARY, CoveragePoint::WriterPaced) > 0);
+        world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
+        assert_eq!(world.figures(PRIMARY).resynced_bytes, resynced, "no resync");
+    }
+}
+
+/// The cable goes while writers are slowed down: nobody has a link any more whose rate they could keep to, and the queue takes them.
+#[test]
+fn a_lost_link_ends_the_slowing_down() {
+    let mut world = paced(QueuePace::new(10, 50), 8 * MIB);
+    writes(&mut world, 1200);
+    assert!(world.figures(PRIMARY).queue.paced_to.is_some());
+    world.cut([false; 2]);
+    world.until("the link is down", |world| world.figures(PRIMARY).state == State::Queuing);
+    world.pass(SECOND);
+    let longest = writes(&mut world, 300).into_values().flatten().max().unwrap_or(0);
+    assert!(longest < 100 * MILLISECOND, "{longest} ns");
+    assert_eq!(world.figures(PRIMARY).queue.paced_to, None);
+    assert_eq!(world.figures(PRIMARY).state, State::Queuing);
+}
