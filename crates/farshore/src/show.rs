@@ -173,7 +173,7 @@ fn page(node: &str, group: &GroupView, paint: &Paint) -> String {
         line("Verify", &verify::running(run));
     }
     if let Some(ended) = &group.verified {
-        line("Verified", &verify::ended(group, ended));
+        line("Verified", &verify::ended(verify::comparable_bytes(group), ended));
     }
     if let Some(scrub) = &group.scrub {
         line("Scrub", &verify::scrub(scrub));

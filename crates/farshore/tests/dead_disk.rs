@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::time::Duration;
 
 use forgetful::ForgetfulStore;
+use serde_json::Value;
 
 use crate::common::{GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
 
@@ -326,16 +327,75 @@ fn a_group_whose_disk_hangs_begins_anew_once_it_answers() {
     store.hang();
     pair.qemu_io(Side::Near, "data", &["write -P 5 0 64k", "flush"]);
     std::thread::sleep(Duration::from_secs(2));
-    let (code, said) = pair.output_of(Side::Far, &["group", "detach", GROUP, "data"]);
+    let answer_of = |pair: &Pair, words: &[&str]| {
+        let output = pair.run(Side::Far, &[words, &["--json"]].concat());
+        let list: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        (output.status.code(), list["answers"][0].clone())
+    };
+    let (code, late) = answer_of(&pair, &["group", "detach", GROUP, "data"]);
+    let said = late["message"].to_string();
     assert!(
-        code != 0 && said.contains("it is on record") && said.contains("starts anew when it has that"),
-        "{code}: {said}"
+        code == Some(2) && said.contains("it is on record") && said.contains("starts anew when it has that"),
+        "{code:?}: {late}"
     );
+    assert_eq!((&late["result"], &late["refusal"]["code"]), (&"running".into(), &"not-done-yet".into()), "{late}");
+    let id = late["operation"].as_str().expect("its name");
+    let (code, told) = answer_of(&pair, &["wait", id, "--timeout", "1s"]);
+    assert_eq!((code, &told["result"]), (Some(2), &"running".into()), "{told}");
     store.answer_again();
+    // Its operation went on for ever.
+    let (code, told) = answer_of(&pair, &["wait", id, "--timeout", "60s"]);
+    assert_eq!((code, &told["result"]), (Some(0), &"done".into()), "{told}");
+    assert!(told["message"].to_string().contains("has come to rest and started anew"), "{told}");
     pair.until("it is back", |pair| volume(pair, Side::Far, "detached"));
     pair.wait_for(Side::Near, "replicating");
     pair.qemu_io(Side::Near, "log", &["write -P 6 0 64k", "flush"]);
     pair.wait_for_rest(Side::Near);
     pair.stop_both();
     pair.assert_equal(&["log"]);
+}
+
+// proves: P8
+/// The group does not come to rest for a changed configuration: the operation of `config apply` went on for ever.
+#[test]
+fn an_apply_that_a_hanging_disk_breaks_off_ends_once_the_disk_answers() {
+    if must_skip_stores("an_apply_that_a_hanging_disk_breaks_off_ends_once_the_disk_answers") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan { volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    fs::create_dir(pair.path("store")).expect("a directory");
+    let store = ForgetfulStore::mount(&pair.path("store")).expect("FUSE and root: asked before");
+    let (path, hangs) = (pair.device(Side::Far, "log"), pair.path("store/log"));
+    File::create(&hangs).and_then(|disk| disk.set_len(4 * MIB)).expect("a disk");
+    pair.edit_config(&path.display().to_string(), &hangs.display().to_string());
+    pair.first_sync();
+    pair.wait_for(Side::Near, "replicating");
+    // The volume on the store leaves: nothing is asked of its disk before the group has come to rest.
+    let text = fs::read_to_string(pair.config()).expect("there");
+    let (kept, _) = text.split_once("[groups.g.volumes.log]").expect("the last table");
+    fs::write(pair.config(), kept).expect("written");
+    store.hang();
+    pair.qemu_io(Side::Near, "log", &["write -P 5 0 64k", "flush"]);
+    std::thread::sleep(Duration::from_secs(2));
+    let answer_of = |pair: &Pair, words: &[&str]| {
+        let output = pair.run(Side::Far, &[words, &["--json"]].concat());
+        let list: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        (output.status.code(), list["answers"][0].clone())
+    };
+    let (code, late) = answer_of(&pair, &["config", "apply"]);
+    assert_eq!((code, &late["result"]), (Some(2), &"running".into()), "{late}");
+    assert_eq!(late["refusal"]["code"], "not-done-yet", "{late}");
+    let id = late["operation"].as_str().expect("its name");
+    let (code, told) = answer_of(&pair, &["wait", id, "--timeout", "1s"]);
+    assert_eq!((code, &told["result"]), (Some(2), &"running".into()), "{told}");
+    store.answer_again();
+    let (code, told) = answer_of(&pair, &["wait", id, "--timeout", "60s"]);
+    let refusal = serde_json::json!({ "code": "apply-again", "retry": "later" });
+    assert_eq!((code, &told["result"], &told["refusal"]), (Some(2), &"stopped".into(), &refusal), "{told}");
+    let (code, said) = pair.output_of(Side::Far, &["config", "apply"]);
+    assert!(code < 2, "{code}: {said}\n{}", pair.log(Side::Far));
+    pair.done(Side::Near, &["config", "apply"]);
+    pair.wait_for(Side::Near, "replicating");
+    pair.stop_both();
+    pair.assert_equal(&["data"]);
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::common::damage::rot;
 use crate::common::{Background, GROUP, Pair, PairPlan, Side, schema};
 
 /// The object that a command prints, and its exit code.
@@ -216,6 +217,7 @@ fn what_a_sync_would_send_is_told_before() {
     pair.sync_fully(Side::Near);
     let (code, told) = preview(&pair, Side::Near);
     assert_eq!((code, &told["verdict"]), (Some(0), &json!("under-way")), "{told}");
+    assert_eq!((&told["bytes"], &told["seconds"]), (&json!(0), &json!(0.0)), "nothing is left to be sent: {told}");
     // The secondary, asked by name, says who knows.
     let (code, told) = answer_of(&pair, Side::Near, &["connect", GROUP, "--dry-run", "--json", "--on", "far"]);
     assert_eq!((code, &told["node"], &told["verdict"]), (1, &json!("far"), &json!("unknown")), "{told}");
@@ -223,8 +225,133 @@ fn what_a_sync_would_send_is_told_before() {
     pair.done(Side::Near, &["logging", GROUP]);
     let (code, told) = preview(&pair, Side::Near);
     assert!(code == Some(0) && told["waits_for"].is_string(), "{told}");
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 1M", "flush"]);
+    pair.until("what was written is known, and the link was measured", |pair| {
+        let told = preview(pair, Side::Near).1;
+        told["bytes"] == 1 << 20 && told["seconds"].is_f64()
+    });
+    let told = preview(&pair, Side::Near).1;
+    let number = |key: &str| told[key].as_f64().unwrap_or_else(|| panic!("{key}: {told}"));
+    let expected = number("bytes") / number("rate_bytes_per_s");
+    assert!((number("seconds") - expected).abs() <= expected / 100.0, "{expected} s: {told}");
     pair.kill(Side::Far);
     pair.until("the peer is gone", |pair| preview(pair, Side::Near).1["verdict"] == "unknown");
     let (code, said) = pair.output_of(Side::Near, &["connect", GROUP]);
     assert!(code == 3 && said.contains("--dry-run"), "{said}");
+}
+
+/// The operation ended with the answer to its order, and `wait` said `done` while blocks that differ were still to be found.
+#[test]
+fn a_verify_is_waited_for_by_its_name() {
+    let mut pair = Pair::replicating(&PairPlan::DEFAULT);
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    // Typed at the copy it is an operation of the primary.
+    let (code, slow) = answer(&pair, Side::Far, &["verify", GROUP, "--rate", "8Mbit/s"]);
+    assert_eq!((code, &slow["result"]), (0, &json!("running")), "{slow}");
+    let (code, told) = answer(&pair, Side::Near, &["wait", &id_of(&slow), "--timeout", "1s"]);
+    assert_eq!((code, &told["result"]), (2, &json!("running")), "{told}");
+    let (code, stopped) = answer(&pair, Side::Near, &["verify", GROUP, "--stop"]);
+    assert_eq!((code, &stopped["result"]), (0, &json!("done")), "{stopped}");
+    let ended = |pair: &Pair, id: &str, result: (i32, &str), refusal: &Value| {
+        let (code, told) = answer(pair, Side::Near, &["wait", id, "--timeout", "60s"]);
+        assert_eq!((code, &told["result"], &told["refusal"]["code"]), (result.0, &json!(result.1), refusal), "{told}");
+        told["message"].to_string()
+    };
+    let said = ended(&pair, &id_of(&slow), (2, "stopped"), &json!("verify-stopped"));
+    assert!(said.contains("stopped by the operator"), "{said}");
+    let whole = answer(&pair, Side::Near, &["verify", GROUP]).1;
+    let said = ended(&pair, &id_of(&whole), (0, "done"), &Value::Null);
+    assert!(said.contains("g: verify at ") && said.contains("nothing differs"), "{said}");
+    rot(&pair.device(Side::Far, "data"), 100_000);
+    let differs = answer(&pair, Side::Near, &["verify", GROUP]).1;
+    let said = ended(&pair, &id_of(&differs), (1, "done"), &json!("copy-differs"));
+    assert!(said.contains("4 KiB differ (data at byte 98304)"), "{said}");
+    let (code, repaired) = answer(&pair, Side::Near, &["verify", GROUP, "--repair", "--wait"]);
+    assert_eq!((code, &repaired["result"]), (0, &json!("done")), "{repaired}");
+    assert!(repaired["message"].to_string().contains("4 KiB repaired"), "{repaired}");
+    // What comes after it is not its end.
+    ended(&pair, &id_of(&slow), (2, "stopped"), &json!("verify-stopped"));
+    ended(&pair, &id_of(&differs), (1, "done"), &json!("copy-differs"));
+    // The next run of the daemon knows that it began, and no more.
+    let (code, slow) = answer(&pair, Side::Near, &["verify", GROUP, "--rate", "8Mbit/s"]);
+    assert_eq!(code, 0, "{slow}");
+    pair.stop(Side::Near);
+    pair.serve(Side::Near);
+    ended(&pair, &id_of(&slow), (2, "unknown"), &json!("operation-cut-off"));
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
+}
+
+/// Two operators have the copy verified: each waits for the one that runs, at whichever rate.
+#[test]
+fn a_verify_that_gets_another_rate_is_waited_for_by_both_names() {
+    let pair = Pair::replicating(&PairPlan::DEFAULT);
+    let first = answer(&pair, Side::Near, &["verify", GROUP, "--rate", "8Mbit/s"]).1;
+    let (code, same) = answer(&pair, Side::Near, &["verify", GROUP, "--rate", "8Mbit/s"]);
+    assert_eq!((code, &same["result"]), (0, &json!("unchanged")), "{same}");
+    let (code, second) = answer(&pair, Side::Near, &["verify", GROUP]);
+    assert_eq!((code, &second["result"]), (0, &json!("running")), "{second}");
+    for id in [id_of(&first), id_of(&second)] {
+        let (code, told) = answer(&pair, Side::Near, &["wait", &id, "--timeout", "60s"]);
+        assert_eq!((code, &told["result"]), (0, &json!("done")), "{told}");
+        assert!(told["message"].to_string().contains("nothing differs"), "{told}");
+    }
+}
+
+/// `wait` said `done` at once, while the other node served the clients.
+#[test]
+fn a_reverse_sync_is_waited_for_by_its_name() {
+    let mut pair = Pair::replicating(&PairPlan { volume_bytes: 8 << 20, ..PairPlan::DEFAULT });
+    let (code, begun) = answer(&pair, Side::Near, &["sync", GROUP, "--reverse", "--full"]);
+    assert_eq!((code, &begun["result"]), (0, &json!("running")), "{begun}");
+    // The node that serves sends nothing: it stays where it is.
+    pair.done(Side::Far, &["logging", GROUP]);
+    let (code, told) = answer(&pair, Side::Far, &["wait", &id_of(&begun), "--timeout", "2s"]);
+    assert_eq!((code, &told["result"]), (2, &json!("running")), "{told}");
+    let (code, stopped) = answer(&pair, Side::Near, &["sync", GROUP, "--reverse", "--stop"]);
+    assert_eq!((code, &stopped["result"]), (0, &json!("done")), "{stopped}");
+    let stays = |pair: &Pair| {
+        let (code, told) = answer(pair, Side::Near, &["wait", &id_of(&begun), "--timeout", "30s"]);
+        let ended = (code, &told["result"], &told["refusal"]["code"]);
+        assert_eq!(ended, (2, &json!("stopped"), &json!("reverse-over")), "{told}");
+        assert!(told["message"].to_string().contains("node far stays the primary"), "{told}");
+    };
+    stays(&pair);
+    pair.done(Side::Far, &["sync", GROUP, "--wait"]);
+    // Back, and this one comes to its end by itself. As text it has its name too.
+    let said = pair.done(Side::Far, &["sync", GROUP, "--reverse"]);
+    let id = said.lines().find_map(|line| line.strip_prefix("operation ")).expect("its name").to_owned();
+    let (code, told) = answer(&pair, Side::Near, &["wait", &id, "--timeout", "60s"]);
+    assert_eq!((code, &told["result"], &told["verb"]), (0, &json!("done"), &json!("sync")), "{told}");
+    assert!(told["message"].to_string().contains("this node is the primary again"), "{told}");
+    assert_eq!(pair.status(Side::Far)["role"], "primary");
+    stays(&pair);
+    pair.wait_for_rest(Side::Far);
+    pair.stop_from(Side::Far);
+    pair.assert_equal(&["data", "log"]);
+}
+
+/// A refusal was a sentence beside no object at all.
+#[test]
+fn what_a_sync_would_send_is_refused_as_json_too() {
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    pair.serve(Side::Near);
+    let (code, refused) = answer(&pair, Side::Near, &["connect", "h", "--dry-run"]);
+    assert_eq!((code, &refused["result"], &refused["verb"]), (2, &json!("refused"), &json!("connect")), "{refused}");
+    assert_eq!((&refused["group"], &refused["refusal"]["code"]), (&json!("h"), &json!("unknown-group")), "{refused}");
+    assert!(refused["message"].to_string().contains("has no group"), "{refused}");
+    // Beside a group that is there each has its line.
+    let output = pair.run(Side::Near, &["connect", "h", GROUP, "--dry-run", "--json"]);
+    let lines: Vec<Value> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {output:?}")))
+        .collect();
+    let schemas: Vec<_> = lines.iter().map(|line| line["schema"].clone()).collect();
+    assert_eq!(schemas, ["farshore-answer/1", "farshore-connect/1"], "{lines:?}");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    pair.kill(Side::Near);
+    let (code, refused) = answer(&pair, Side::Near, &["connect", GROUP, "--dry-run"]);
+    assert_eq!((code, &refused["refusal"]["code"]), (2, &json!("not-reached")), "{refused}");
 }

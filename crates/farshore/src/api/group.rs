@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::counters::LatencyClasses;
 use super::link::SettingStatus;
-use super::words::{Flow, GroupState, LinkState, Protection, Role};
+use super::refusals::{DeskRefusal, RefusalView};
+use super::words::{Flow, GroupState, LinkState, OperationState, Protection, Role};
 
 /// The schema of [`MarkList`] and [`DroppedMark`].
 pub const MARKS_SCHEMA: &str = "farshore-marks/1";
@@ -530,6 +531,17 @@ pub struct VerifiedView {
     /// the first ranges that differ, at most 16
     #[serde(default)]
     pub differences: Vec<DifferenceView>,
+}
+
+impl VerifiedView {
+    /// How its operation ended, and why that is not the goal.
+    pub fn outcome(&self) -> (OperationState, Option<RefusalView>) {
+        if self.given_up.is_some() {
+            return (OperationState::Stopped, Some(DeskRefusal::VerifyStopped.into()));
+        }
+        let differs = self.differing_bytes > self.repaired_bytes || self.unread_bytes > 0;
+        (OperationState::Done, differs.then(|| DeskRefusal::CopyDiffers.into()))
+    }
 }
 
 /// A range that differs.

@@ -35,7 +35,7 @@ pub struct OperationView {
     /// sentences of the answer; left out when empty
     #[serde(default, deserialize_with = "super::sentences::sentences", skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// why it did not reach its goal; left out where it did, or runs
+    /// why it did not reach its goal, or what a verify found; left out where it reached its goal, or runs
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<RefusalView>,
 }
@@ -71,14 +71,14 @@ pub struct AnswerView {
     /// the name of the operation, by which its end can be waited for; left out where no daemon took the command
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
-    /// what came of it; a sync that was begun is `running`
+    /// what came of it; a sync or a verify that was begun is `running`
     pub result: OperationState,
     /// the sentence for people
     pub message: String,
     /// sentences; left out when empty
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// why the goal was not reached; left out where it was, or may be
+    /// why the goal was not reached, or what a verify found; left out where the goal was reached, or may be
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<RefusalView>,
     /// after `promote --force`, where acknowledged writes may be missing; else left out

@@ -70,6 +70,8 @@ desk_refusals! {
     ReverseGivesUp = "reverse-gives-up", Never, "the peer lacks what was written here, which a reverse sync gives up; `--yes` says that it may";
     ReverseOver = "reverse-over", Never, "the peer was told to serve the clients of this node no more: they are cut off, and it stays the primary";
     NotDoneYet = "not-done-yet", Later, "the answer takes too long; the operation goes on in the daemon, and can be waited for";
+    ApplyAgain = "apply-again", Later, "a group did not come to rest for a changed configuration, and has by now: `config apply` again takes \
+        the file up";
     TooManyRequests = "too-many-requests", Later, "so many requests are under way in the daemon that it takes no more";
     DaemonStopping = "daemon-stopping", Later, "the daemon is being stopped or has just started: its data thread does not answer";
     BrokeDown = "broke-down", Never, "a mistake of ours: the daemon's log says where";

@@ -160,7 +160,7 @@ words!(
         Refused = "refused",
         /// it was tried and failed
         Failed = "failed",
-        /// a sync that was begun and did not reach its end
+        /// it was begun, and did not reach its end
         Stopped = "stopped",
         /// nobody knows what came of it
         Unknown = "unknown",

@@ -13,6 +13,8 @@ use crate::outcome::{CommandFailure, CommandOutcome, Exit, FailureCause, clean_l
 pub struct Answers {
     verb: &'static str,
     json: bool,
+    /// What is done goes on behind its answer.
+    begins: bool,
     list: Vec<AnswerView>,
     /// How the command would end with each answer alone; of `None` it is not known which groups are meant.
     exits: Vec<(Option<String>, Exit)>,
@@ -20,7 +22,12 @@ pub struct Answers {
 
 impl Answers {
     pub fn new(verb: &'static str, json: bool) -> Answers {
-        Answers { verb, json, list: Vec::new(), exits: Vec::new() }
+        Answers { verb, json, begins: false, list: Vec::new(), exits: Vec::new() }
+    }
+
+    /// Answers that say that something begins.
+    pub fn of_begins(self) -> Answers {
+        Answers { begins: true, ..self }
     }
 
     /// The groups that are meant, as [`reach::groups`] finds them. Where nobody says which these are, that is the one answer, and there are
@@ -118,10 +125,10 @@ impl Answers {
     fn keep(&mut self, group: Option<&str>, reply: Reply) {
         match reply {
             Reply::Ok { message, warnings, done_on, unchanged, operation, may_be_missing } => {
-                let result = match (unchanged, self.verb) {
+                let result = match (unchanged, self.begins) {
                     (true, _) => OperationState::Unchanged,
-                    (false, "sync") => OperationState::Running,
-                    (false, _) => OperationState::Done,
+                    (false, true) => OperationState::Running,
+                    (false, false) => OperationState::Done,
                 };
                 self.ends_with(group, if warnings.is_empty() { Exit::Done } else { Exit::Warning });
                 let about = self.about(group, result, message);
@@ -182,14 +189,28 @@ impl Answers {
     ///
     /// # Errors
     /// It cannot be printed.
-    pub fn finish(self) -> CommandOutcome {
+    pub fn finish(mut self) -> CommandOutcome {
+        self.print_kept().map(ExitCode::from)
+    }
+
+    /// Prints what was kept since the last time, if anything was, and how that alone would end the command.
+    ///
+    /// # Errors
+    /// It cannot be printed.
+    pub fn told(&mut self) -> Result<Exit, CommandFailure> {
+        if self.exits.is_empty() { Ok(Exit::Done) } else { self.print_kept() }
+    }
+
+    fn print_kept(&mut self) -> Result<Exit, CommandFailure> {
         let worst = self.worst();
+        self.exits.clear();
+        let answers = std::mem::take(&mut self.list);
         if self.json {
-            let list = AnswerList { schema: ANSWER_SCHEMA.to_owned(), exit: worst as u8, answers: self.list };
+            let list = AnswerList { schema: ANSWER_SCHEMA.to_owned(), exit: worst as u8, answers };
             let object = serde_json::to_string(&list).expect("texts and numbers are JSON");
             print(&format!("{object}\n"))?;
         }
-        Ok(ExitCode::from(worst))
+        Ok(worst)
     }
 }
 
@@ -200,7 +221,7 @@ mod tests {
     use super::*;
 
     fn answers(replies: Vec<Result<Reply, CommandFailure>>) -> Answers {
-        let mut answers = Answers::new("sync", true);
+        let mut answers = Answers::new("sync", true).of_begins();
         for reply in replies {
             assert!(answers.add("db", reply).is_ok());
         }

@@ -25,7 +25,7 @@ pub fn run(args: &SyncArgs) -> CommandOutcome {
     if args.reverse.reverse {
         return reverse::run(args);
     }
-    let mut answers = Answers::new("sync", args.json);
+    let mut answers = Answers::new("sync", args.json).of_begins();
     let mut begun = Vec::new();
     for group in answers.targets(&args.reach, &args.groups.groups, args.groups.all)? {
         let answer = reach::ask_any(&args.reach, request(&group, args.full, args.no_compare, args.volume.clone()));

@@ -198,11 +198,12 @@ fn recorded(reach: &ReachAny, id: &OperationId) -> Result<Option<EventRecord>, C
     Ok(None)
 }
 
-/// The operation as its event tells of it. That of a sync tells that it began.
+/// The operation as its event tells of it. That of a sync or of a verify tells that it began.
 fn of_event(id: &OperationId, event: &EventRecord) -> OperationView {
     let field = |name: &str| event.fields.get(name).and_then(Value::as_str).unwrap_or_default();
     let (verb, answer, result) = (field("command"), field("answer"), field("result"));
-    let begun = verb == "sync" && matches!(result, "done" | "warning");
+    let goes_on = matches!(verb, "sync" | "verify") && !field("arguments").split(' ').any(|word| word == "--stop");
+    let begun = goes_on && matches!(result, "done" | "warning");
     let cut_off = RefusalView::of_lost(DeskRefusal::OperationCutOff, verb, field("arguments"));
     // A daemon of an older version has written none.
     let (code, retry) = (field("refusal"), Retry::from(field("retry")));
@@ -217,7 +218,7 @@ fn of_event(id: &OperationId, event: &EventRecord) -> OperationView {
     };
     let message = match begun {
         true => format!(
-            "{answer}; then the daemon of node {} was started anew, and whether this sync came to its end is not on record: see \
+            "{answer}; then the daemon of node {} was started anew, and whether this {verb} came to its end is not on record: see \
              'farshore status'",
             id.node
         ),
@@ -249,7 +250,7 @@ fn warnings(event: &EventRecord, is_one: bool, answer: &str) -> Vec<String> {
 fn ended(view: OperationView) -> (AnswerView, Exit) {
     let OperationView { node, id, verb, group, state, message, warnings, refusal, .. } = view;
     let exit = match state {
-        OperationState::Done | OperationState::Unchanged if warnings.is_empty() => Exit::Done,
+        OperationState::Done | OperationState::Unchanged if warnings.is_empty() && refusal.is_none() => Exit::Done,
         OperationState::Done | OperationState::Unchanged => Exit::Warning,
         _ => Exit::Failed,
     };
@@ -283,6 +284,7 @@ mod tests {
             // That it began is not that it ended.
             ("sync", "done", OperationState::Unknown, Exit::Failed),
             ("sync", "unchanged", OperationState::Unchanged, Exit::Done),
+            ("verify", "done", OperationState::Unknown, Exit::Failed),
         ] {
             let view = of_event(&id, &event(command, result));
             assert_eq!((&view.state, view.group.as_deref()), (&state, Some("db")), "{command} {result}");

@@ -1,6 +1,7 @@
 //! The desk behind the control socket: each request to the data thread, each answer back in the socket's words.
 
 mod apply;
+mod awaited;
 mod dead_disk;
 mod forks;
 mod lending;
@@ -37,7 +38,7 @@ use super::events::looks::{GroupFacts, GroupLooks, LOOK_EVERY};
 use super::events::notices::NoticeReader;
 use super::events::{CommandUnderWay, EventKeeper};
 use super::link_rate::LinkRate;
-use super::operations::{Operations, SyncLook};
+use super::operations::Operations;
 use super::reconnect::{ReconnectReason, reconnect};
 use super::recorder::MinuteRecorder;
 use super::renewal::{self, Renewal};
@@ -56,6 +57,7 @@ use crate::events::unix_ms;
 use crate::metrics::PageFacts;
 use crate::metrics::server::MetricsEndpoint;
 use apply::ConfigDesk;
+use awaited::AwaitedLook;
 use dead_disk::{DiskDesk, LateGroups, LeavingVolumes, volume_of};
 use policy::{PolicyTries, SeenGroups};
 use roles::{PromotionOrder, RunHooks};
@@ -280,8 +282,9 @@ impl Desk {
     }
 
     async fn look_at_groups(&self) -> Result<SeenGroups, Gone> {
+        let awaited = AwaitedLook::begin(self);
         let snapshot = self.control.snapshot().await?;
-        self.look_at_syncs(&snapshot);
+        awaited.ends(self, &snapshot);
         let overrides = self.overrides.lock().await;
         let (mut looks, config) = (self.looks.lock().await, self.config());
         let mut seen = SeenGroups::default();
@@ -312,50 +315,23 @@ impl Desk {
         Ok(seen)
     }
 
-    /// Whether a sync that is waited for has ended.
-    fn look_at_syncs(&self, snapshot: &DriverSnapshot) {
-        if !self.operations.awaits_sync() {
-            return;
-        }
-        let (at, config) = (Instant::now(), self.config());
-        for group in &snapshot.groups {
-            let now = &group.status;
-            let Some(named) = config.group_by_id(now.id) else { continue };
-            self.operations.look(&SyncLook {
-                at,
-                group: named.name.as_str(),
-                is_primary: now.role == Role::Primary,
-                state: now.state,
-                mode: now.mode,
-                autosync: now.settings.autosync,
-                is_due: now.sync_ordered || now.sync_position.is_some(),
-                begins_by_itself: now.syncs_by_itself,
-                is_full: group.figures.sync.is_some_and(|pace| pace.full),
-                reads_regions: now.reads_regions,
-                queued_bytes: now.queue.bytes,
-                last: now.identity.position.seq,
-                applied: now.peer.recovery_point.map(|(seq, _)| seq),
-                why: &view::with_names(named, &now.reason),
-                left_out: view::left_out(named, now),
-            });
-        }
-    }
-
     /// Answers a request; of one that changes something the log of events has who gave it, and what came of it.
     pub async fn answer(&self, request: ApiRequest, asker: Asker) -> Reply {
         let from_node = asker.node.clone();
-        let Some(command) = CommandText::of(&request) else { return self.reply(request, from_node.as_deref()).await };
+        let Some(command) = CommandText::of(&request) else {
+            return self.reply(request, from_node.as_deref(), 0).await;
+        };
         let begun = Instant::now();
-        let full = if let ApiRequest::Sync { full, .. } = &request { Some(*full) } else { None };
+        let course = awaited::course_of(&request);
         // Syncs of a group that are waited for go on while one volume is set aside.
-        let verb = if command.is_of_volume() && full.is_none() { SET_ASIDE } else { command.verb() };
-        let mut operation = self.operations.begin(verb, command.group(), full);
+        let verb = if command.is_of_volume() && course.is_none() { SET_ASIDE } else { command.verb() };
+        let mut operation = self.operations.begin(verb, command.group(), course);
         let command = command.of_operation(operation.id());
         // It has none yet.
         _ = asker.operation.set(operation.id());
         let who = CommandSource::look_within(asker, EVENT_PATIENCE).await;
         let mut under_way = CommandUnderWay::new(self.events.sender(), Some(command), who, None, begun);
-        let mut reply = self.reply(request, from_node.as_deref()).await;
+        let mut reply = self.reply(request, from_node.as_deref(), operation.seed()).await;
         operation.answered(&mut reply);
         under_way.ended(CommandEnd::of(&reply));
         // What was set is told before the command that did it, and at once. Without a data thread there is nothing to be told.
@@ -364,8 +340,8 @@ impl Desk {
         reply
     }
 
-    /// `from_node`: the node whose daemon asks, if it is not asked here.
-    async fn reply(&self, request: ApiRequest, from_node: Option<&str>) -> Reply {
+    /// `from_node`: the node whose daemon asks, if it is not asked here. `seed`: by which what begins is known.
+    async fn reply(&self, request: ApiRequest, from_node: Option<&str>, seed: u64) -> Reply {
         let done = match request {
             // Peers are asked at another desk.
             ApiRequest::Status { group } | ApiRequest::StatusOfBoth { group } => self.status(group.as_deref()).await,
@@ -410,7 +386,7 @@ impl Desk {
             ApiRequest::AttachVolume { group, volume } => DiskDesk(self).attach(&group, &volume).await,
             ApiRequest::DropMark { group, name, discard } => self.command(&group, drops_mark(name, discard)).await,
             ApiRequest::Verify { group, repair, sample_percent, rate_bytes_per_s: rate } => {
-                self.command(&group, Command::Verify(typed_verify(repair, sample_percent, rate))).await
+                self.command(&group, Command::Verify(typed_verify((repair, sample_percent), rate, seed))).await
             }
             ApiRequest::ResetPeaks { group } => self.command(&group, Command::ForgetPeaks).await,
             ApiRequest::VerifyStop { group } => self.stop_verify(&group).await,
@@ -444,12 +420,13 @@ impl Desk {
         Ok(Reply::Status(Box::new(view)))
     }
 
-    /// What became of an operation. A sync that ended just now has ended.
+    /// What became of an operation. What ended just now has ended.
     async fn operation(&self, id: &str) -> Reply {
-        if self.operations.awaits_sync()
-            && let Ok(snapshot) = self.control.snapshot().await
-        {
-            self.look_at_syncs(&snapshot);
+        if self.operations.awaits_look() {
+            let awaited = AwaitedLook::begin(self);
+            if let Ok(snapshot) = self.control.snapshot().await {
+                awaited.ends(self, &snapshot);
+            }
         }
         match self.operations.view(id) {
             Ok(known) => Reply::Operation(Box::new(known)),

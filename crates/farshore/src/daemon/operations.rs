@@ -5,7 +5,10 @@
 //!
 //! Most operations end with their answer. That of a sync says that it begins: its operation ends when the copy is up to date, or when it is
 //! known that it will not be. A look at the group tells that; the data thread's notices tell what began between two looks, and when to look.
-//! Notices may come later than a look that was taken after them.
+//! Notices may come later than a look that was taken after them. Verifies and reverse syncs end by looks alone, and what was answered with
+//! `not-done-yet` ends when the group has come to rest.
+
+mod courses;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -20,6 +23,8 @@ use settings::limits::GROUPS_MAX;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{OPERATION_SCHEMA, OperationId, OperationState, OperationView, RefusalView, Reply, Retry};
 use crate::events::{cut, unix_ms};
+use courses::CourseEnd;
+pub(super) use courses::{Course, ReverseLook, VerifyLook};
 
 /// So many are kept, with texts of a few KiB each: those of one command for all groups, whose end is waited for in turn, and as many others as
 /// scripts begin meanwhile.
@@ -55,12 +60,14 @@ struct Operation {
     message: Option<String>,
     warnings: Vec<String>,
     refusal: Option<RefusalView>,
-    /// Of a sync that has not ended.
-    sync: Option<SyncCourse>,
+    /// Of one that goes on behind its answer, and has not ended.
+    course: Option<Course>,
+    /// It was answered that its group has not come to rest.
+    is_late: bool,
 }
 
 /// A sync whose end is awaited. It may begin, and end, before its order is answered.
-struct SyncCourse {
+pub(super) struct SyncCourse {
     /// What was before that is not of this one.
     since: Instant,
     full: bool,
@@ -99,7 +106,7 @@ pub(super) struct SyncLook<'a> {
     pub last: Seq,
     pub applied: Option<Seq>,
     /// Why the state is what it is; empty: it is the wanted one.
-    pub why: &'a str,
+    pub why: String,
     /// Volumes that it leaves out, by name; mostly none.
     pub left_out: String,
 }
@@ -177,13 +184,18 @@ impl Operations {
     }
 
     /// An operation begins; it is under way until what is returned says how it ended, or is dropped.
-    /// `full`: of a sync, whether all is sent.
-    pub fn begin(self: &Rc<Self>, verb: &'static str, group: Option<&str>, full: Option<bool>) -> OperationUnderWay {
+    /// `course`: of one that goes on behind its answer.
+    pub fn begin(
+        self: &Rc<Self>,
+        verb: &'static str,
+        group: Option<&str>,
+        course: Option<Course>,
+    ) -> OperationUnderWay {
         let mut kept = self.kept.borrow_mut();
         kept.begun += 1;
-        let number = kept.begun;
+        let (number, seed) = (kept.begun, course.as_ref().map_or(0, Course::seed));
         if kept.list.len() == KEPT_MAX {
-            // One that still runs may be waited for; of those there are no more than requests at once, and syncs.
+            // One that still runs may be waited for; of those there are no more than requests at once, and what goes on behind its answer.
             let ended = kept.list.iter().position(|operation| operation.state != OperationState::Running);
             kept.list.remove(ended.unwrap_or(0));
         }
@@ -200,9 +212,10 @@ impl Operations {
             message: None,
             warnings: Vec::new(),
             refusal: None,
-            sync: full.map(SyncCourse::new),
+            course,
+            is_late: false,
         });
-        OperationUnderWay { operations: self.clone(), number, has_ended: false }
+        OperationUnderWay { operations: self.clone(), number, seed, has_ended: false }
     }
 
     /// What is known of an operation.
@@ -259,9 +272,9 @@ impl Operations {
         }
     }
 
-    /// A sync is awaited whose end only a look may tell.
-    pub fn awaits_sync(&self) -> bool {
-        self.kept.borrow().list.iter().any(|operation| operation.sync.is_some())
+    /// One is awaited whose end only a look may tell.
+    pub fn awaits_look(&self) -> bool {
+        self.kept.borrow().list.iter().any(|operation| operation.course.is_some() || operation.is_late)
     }
 
     /// The data thread tells of a group. True: a sync may have come to its end, which a look tells.
@@ -277,6 +290,66 @@ impl Operations {
     pub fn look(&self, now: &SyncLook) {
         for operation in &mut self.kept.borrow_mut().list {
             operation.look(now);
+        }
+    }
+
+    /// The verifies of a group as they are now.
+    pub fn look_at_verify(&self, now: &VerifyLook) {
+        self.ends_of(now.group, |course| if let Course::Verify(verify) = course { verify.look(now) } else { None });
+    }
+
+    /// The reverse sync of a group as it is now.
+    pub fn look_at_reverse(&self, now: &ReverseLook) {
+        self.ends_of(now.group, |course| if let Course::Reverse(reverse) = course { reverse.look(now) } else { None });
+    }
+
+    fn ends_of(&self, group: &str, mut ends: impl FnMut(&mut Course) -> Option<CourseEnd>) {
+        for operation in &mut self.kept.borrow_mut().list {
+            let is_of_group = operation.group.as_deref() == Some(group);
+            let course = operation.course.as_mut().filter(|_| is_of_group);
+            if let Some(CourseEnd { state, message, refusal }) = course.and_then(&mut ends) {
+                operation.ends(state, message, refusal);
+            }
+        }
+    }
+
+    /// What goes on in groups that the configuration does not have any more is over.
+    pub fn groups_are(&self, is_known: impl Fn(&str) -> bool) {
+        for operation in &mut self.kept.borrow_mut().list {
+            let group = operation.group.clone().filter(|group| operation.course.is_some() && !is_known(group));
+            if let Some(group) = group {
+                let text = format!("{group}: the group is not in the configuration of this node any more");
+                operation.ends(OperationState::Stopped, text, Some(DeskRefusal::UnknownGroup.into()));
+            }
+        }
+    }
+
+    /// A group that had not come to rest when that was answered has. `failed`: why it is not taken up again.
+    pub fn came_back(&self, group: &str, failed: Option<&str>) {
+        for operation in &mut self.kept.borrow_mut().list {
+            if operation.is_late && operation.group.as_deref() == Some(group) {
+                let (state, message, refusal) = match failed {
+                    None => {
+                        let text = format!("{group}: the group has come to rest and started anew, as is on record");
+                        (OperationState::Done, text, None)
+                    }
+                    Some(why) => {
+                        let text = format!("{group}: it is on record, and the group is not taken up: {why}");
+                        (OperationState::Failed, text, Some(RefusalCode::GroupFailed.into()))
+                    }
+                };
+                operation.ends(state, message, refusal);
+            }
+        }
+    }
+
+    /// No group is leaving any more: what a change of the configuration waited for is there.
+    pub fn all_are_at_rest(&self) {
+        for operation in &mut self.kept.borrow_mut().list {
+            if operation.is_late && operation.group.is_none() {
+                let text = "the group that had to stop has come to rest by now; type 'farshore config apply' again";
+                operation.ends(OperationState::Stopped, text.to_owned(), Some(DeskRefusal::ApplyAgain.into()));
+            }
         }
     }
 
@@ -296,7 +369,8 @@ impl Operations {
 impl KeptOperations {
     fn hold_syncs(&mut self, group: Option<&str>, is_held: bool) {
         let of_group = self.list.iter_mut().filter(|operation| operation.group.as_deref() == group);
-        of_group.filter_map(|operation| operation.sync.as_mut()).for_each(|sync| sync.is_held = is_held);
+        let syncs = of_group.filter_map(|operation| operation.course.as_mut()?.as_sync());
+        syncs.for_each(|sync| sync.is_held = is_held);
     }
 
     fn answered(&mut self, number: u64, reply: &Reply) {
@@ -313,7 +387,7 @@ impl KeptOperations {
 
 impl Operation {
     fn ends(&mut self, state: OperationState, message: String, refusal: Option<RefusalView>) {
-        self.sync = None;
+        (self.course, self.is_late) = (None, false);
         (self.state, self.message, self.refusal) = (state, Some(cut(message)), refusal);
     }
 
@@ -322,18 +396,21 @@ impl Operation {
             Reply::Ok { message, warnings, unchanged, .. } => {
                 self.message = Some(cut(message.clone()));
                 self.warnings = warnings.iter().take(WARNINGS_MAX).cloned().map(cut).collect();
-                match self.sync.as_mut().filter(|_| !unchanged) {
+                match self.course.as_mut().filter(|_| !unchanged) {
                     // A look tells whether it has ended by now.
-                    Some(sync) => sync.is_ordered = true,
+                    Some(course) => course.is_ordered(),
                     None => {
-                        self.sync = None;
+                        self.course = None;
                         self.state = if *unchanged { OperationState::Unchanged } else { OperationState::Done };
                     }
                 }
             }
             Reply::Error { message, code, refusal, .. } => {
                 let refusal = refusal.as_deref().cloned().unwrap_or_else(|| RefusalView::of(code));
-                self.ends(refusal.outcome(code), message.clone(), Some(refusal));
+                let state = refusal.outcome(code);
+                let is_late = state == OperationState::Running;
+                self.ends(state, message.clone(), Some(refusal).filter(|_| !is_late));
+                self.is_late = is_late;
             }
             // Nothing that changes something is answered so.
             _ => self.state = OperationState::Done,
@@ -343,7 +420,7 @@ impl Operation {
     /// True: it is a sync of that group.
     fn hear(&mut self, group: &str, event: &Event, at: Instant) -> bool {
         let is_of_group = self.group.as_deref() == Some(group);
-        let sync = self.sync.as_mut().filter(|sync| is_of_group && at >= sync.since);
+        let sync = self.course.as_mut().and_then(Course::as_sync).filter(|sync| is_of_group && at >= sync.since);
         let Some(sync) = sync else { return false };
         sync.hear(event);
         true
@@ -352,7 +429,8 @@ impl Operation {
     fn look(&mut self, now: &SyncLook) {
         let group = now.group;
         let is_of_group = self.group.as_deref() == Some(group);
-        let Some(sync) = self.sync.as_mut().filter(|_| is_of_group) else { return };
+        let sync = self.course.as_mut().filter(|_| is_of_group).and_then(Course::as_sync);
+        let Some(sync) = sync else { return };
         sync.look(now);
         if !sync.is_ordered {
             return;
@@ -405,12 +483,18 @@ impl Operation {
 pub(super) struct OperationUnderWay {
     operations: Rc<Operations>,
     number: u64,
+    seed: u64,
     has_ended: bool,
 }
 
 impl OperationUnderWay {
     pub fn id(&self) -> String {
         self.operations.name_of(self.number)
+    }
+
+    /// By which what begins with it is known; 0: nothing does.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// It is answered. An answer that something else is in the way says what, where that is known.
@@ -459,7 +543,7 @@ mod tests {
     }
 
     fn sync(operations: &Rc<Operations>, full: bool) -> String {
-        let mut begun = operations.begin("sync", Some("db"), Some(full));
+        let mut begun = operations.begin("sync", Some("db"), Some(Course::sync(full)));
         begun.answered(&mut Reply::ok("db: sync began"));
         begun.id()
     }
@@ -536,7 +620,7 @@ mod tests {
             queued_bytes: 0,
             last: Seq(7),
             applied: None,
-            why: "beta is away",
+            why: "beta is away".to_owned(),
             left_out: String::new(),
         }
     }
@@ -562,7 +646,7 @@ mod tests {
         operations.look(&now(State::Logging, false));
         let view = operations.view(&id).expect("kept");
         assert_eq!((view.state, view.message.as_deref()), (OperationState::Done, Some("db: the copy is up to date")));
-        assert!(!operations.awaits_sync());
+        assert!(!operations.awaits_look());
     }
 
     /// A group in step stands in line for its full sync: that it replicates is not what was ordered.
@@ -622,7 +706,7 @@ mod tests {
     fn a_sync_may_begin_and_end_before_its_order_is_answered() {
         let operations = Operations::new("alpha");
         for (full, state) in [(true, OperationState::Done), (false, OperationState::Running)] {
-            let mut begun = operations.begin("sync", Some("db"), Some(true));
+            let mut begun = operations.begin("sync", Some("db"), Some(Course::sync(true)));
             operations.hear("db", &began(true), Instant::now());
             operations.hear("db", &reaches(State::Logging), Instant::now());
             operations.hear("db", &began(full), Instant::now());
@@ -678,6 +762,19 @@ mod tests {
         operations.look(&now(State::Syncing, false));
         operations.look(&now(State::Replicating, false));
         assert_eq!(state_of(&operations, &id), OperationState::Done);
+    }
+
+    /// It went on for ever.
+    #[test]
+    fn a_sync_ends_when_its_group_leaves_the_configuration() {
+        let operations = Operations::new("alpha");
+        let id = sync(&operations, false);
+        operations.groups_are(|group| group == "db");
+        assert_eq!(state_of(&operations, &id), OperationState::Running);
+        operations.groups_are(|group| group == "web");
+        let ended = operations.view(&id).expect("kept");
+        let code = ended.refusal.expect("why").code;
+        assert_eq!((ended.state, code.as_str()), (OperationState::Stopped, "unknown-group"));
     }
 
     /// Each of them might be tried again at once, over the head of whoever had stopped it.
@@ -739,6 +836,32 @@ mod tests {
         assert_eq!(ends(demoted).0, OperationState::Stopped);
         let failed = ends(now(State::Failed(engine::state::Broken::Superblock), false));
         assert_eq!((failed.0, failed.1.as_str()), (OperationState::Failed, "group-failed"));
+    }
+
+    /// They went on for ever, and whoever waited for them waited until the daemon was started anew.
+    #[test]
+    fn what_is_not_done_yet_ends_when_the_group_has_come_to_rest() {
+        let operations = Operations::new("alpha");
+        let late = |verb: &'static str, group: Option<&str>| {
+            let mut begun = operations.begin(verb, group, None);
+            begun.answered(&mut Reply::failed(DeskRefusal::NotDoneYet, "it has not come to rest"));
+            begun.id()
+        };
+        let (db, web, apply) =
+            (late("group detach", Some("db")), late("group detach", Some("web")), late("config apply", None));
+        let view = |id: &str| operations.view(id).expect("kept");
+        for id in [&db, &web, &apply] {
+            assert_eq!((view(id).state, view(id).refusal), (OperationState::Running, None));
+        }
+        operations.came_back("db", None);
+        assert_eq!(view(&db).state, OperationState::Done);
+        assert_eq!((view(&web).state, view(&apply).state), (OperationState::Running, OperationState::Running));
+        operations.came_back("web", Some("its device does not exist"));
+        assert_eq!(view(&web).refusal.expect("why").code, "group-failed");
+        operations.all_are_at_rest();
+        let ended = view(&apply);
+        assert_eq!((ended.state, ended.refusal.expect("why").code.as_str()), (OperationState::Stopped, "apply-again"));
+        assert!(!operations.awaits_look());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! else, so that a daemon that starts anew serves them by the peer again. On the node that *serves* it comes before that is promoted, so that
 //! nobody but the peer ever comes in.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind, Read};
@@ -41,6 +41,8 @@ pub(super) enum ReversePlace {
 /// A reverse sync of a group.
 #[derive(Clone, Debug)]
 struct KnownReverse {
+    /// Counts those of this run of the daemon.
+    number: u64,
     place: ReversePlace,
     /// Why this node did not take over at the last try.
     why: Option<String>,
@@ -55,6 +57,8 @@ struct KnownReverse {
 pub(super) struct Reverses {
     groups: PathBuf,
     known: RefCell<BTreeMap<String, KnownReverse>>,
+    /// Begun so far: the newest has this number.
+    begun: Cell<u64>,
 }
 
 impl Reverses {
@@ -71,10 +75,10 @@ impl Reverses {
                     (ReversePlace::Server, Some(why))
                 }
             };
-            Some((name.to_owned(), KnownReverse { why, ..KnownReverse::new(place) }))
+            Some((name.to_owned(), KnownReverse { why, ..KnownReverse::new(place, 0) }))
         });
         let known = RefCell::new(known.collect());
-        Reverses { groups, known }
+        Reverses { groups, known, begun: Cell::new(0) }
     }
 
     /// What the data thread begins with.
@@ -102,6 +106,13 @@ impl Reverses {
 
     pub fn is_server(&self, group: &str) -> bool {
         self.place(group) == Some(ReversePlace::Server)
+    }
+
+    /// The numbers of those whose clients are at home here, by group.
+    pub fn home_numbers(&self) -> BTreeMap<String, u64> {
+        let known = self.known.borrow();
+        let homes = known.iter().filter(|(_, known)| known.place != ReversePlace::Server);
+        homes.map(|(name, known)| (name.clone(), known.number)).collect()
     }
 
     /// Groups whose clients are at home here.
@@ -170,7 +181,10 @@ impl Reverses {
         let mut known = self.known.borrow_mut();
         match known.get_mut(group) {
             Some(known) => known.place = place,
-            None => _ = known.insert(group.to_owned(), KnownReverse::new(place)),
+            None => {
+                self.begun.set(self.begun.get() + 1);
+                known.insert(group.to_owned(), KnownReverse::new(place, self.begun.get()));
+            }
         }
         Ok(())
     }
@@ -205,8 +219,8 @@ impl Reverses {
 }
 
 impl KnownReverse {
-    fn new(place: ReversePlace) -> KnownReverse {
-        KnownReverse { place, why: None, next_try: None, in_vain_since: None, is_busy: false }
+    fn new(place: ReversePlace, number: u64) -> KnownReverse {
+        KnownReverse { number, place, why: None, next_try: None, in_vain_since: None, is_busy: false }
     }
 }
 
@@ -266,6 +280,8 @@ mod tests {
             for known in [&before, &reverses()] {
                 assert_eq!((known.place("db"), known.why("db")), (Some(place), None));
             }
+            let number = (place != ReversePlace::Server).then_some(1);
+            assert_eq!(before.home_numbers().get("db").copied(), number);
         }
         before.end("db").await.expect("removed");
         for known in [&before, &reverses()] {

@@ -45,12 +45,12 @@ pub fn scrub(scrub: &ScrubView) -> String {
     format!("every {} at {rate}, {due}; {last}", show_seconds(scrub.every_s))
 }
 
-/// What came of one of that group.
-pub fn ended(group: &GroupView, ended: &VerifiedView) -> String {
+/// What came of one, in a group of which a whole one compares so much.
+pub fn ended(comparable_bytes: u64, ended: &VerifiedView) -> String {
     let compared = show_size(ended.compared_bytes);
     let what = match ended.sample_percent {
         100.. => format!("{compared} compared"),
-        _ => format!("sampled {compared} of {}, not a proof", show_size(comparable_bytes(group))),
+        _ => format!("sampled {compared} of {}, not a proof", show_size(comparable_bytes)),
     };
     let mut text = match &ended.given_up {
         Some(why) => format!("not to its end ({why}); {what}"),
@@ -76,7 +76,7 @@ pub fn ended(group: &GroupView, ended: &VerifiedView) -> String {
 }
 
 /// What a whole verify compares.
-fn comparable_bytes(group: &GroupView) -> u64 {
+pub fn comparable_bytes(group: &GroupView) -> u64 {
     group.volumes.iter().filter(|volume| !volume.set_aside).map(|volume| volume.size_bytes).sum()
 }
 
@@ -126,7 +126,7 @@ mod tests {
         });
         let group = serde_json::from_value::<GroupView>(group).expect("a group");
         assert_eq!(
-            ended(&group, &over),
+            ended(comparable_bytes(&group), &over),
             "at an unknown time: sampled 1 MiB of 20 MiB, not a proof; 32 KiB differ (data at byte 65536)"
         );
         let next = ScrubView { every_s: 604_800.0, rate_limit_bytes_per_s: 10_000_000, ..ScrubView::default() };
@@ -141,7 +141,7 @@ mod tests {
         let text = scrub(&ScrubView { waits: at("the group is not in step with its peer"), ..next });
         assert!(text.contains(", due, and waits: the group is not in step with its peer; the last"), "{text}");
         let whole = VerifiedView { given_up: Some("stopped by the operator".into()), sample_percent: 100, ..over };
-        let stopped = ended(&group, &whole);
+        let stopped = ended(comparable_bytes(&group), &whole);
         assert!(stopped.starts_with("not to its end (stopped by the operator); 1 MiB compared"), "{stopped}");
     }
 }

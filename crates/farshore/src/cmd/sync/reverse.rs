@@ -2,6 +2,8 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
+use toolkit::screen::clean;
+
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder};
 use crate::args::SyncArgs;
@@ -9,10 +11,11 @@ use crate::args::reach::ReachAny;
 use crate::cmd::answers::Answers;
 use crate::cmd::progress::WaitingFor;
 use crate::cmd::reach;
-use crate::outcome::{CommandFailure, CommandOutcome};
+use crate::outcome::{CommandFailure, CommandOutcome, print};
 
 pub fn run(args: &SyncArgs) -> CommandOutcome {
-    let mut answers = Answers::new("sync", args.json);
+    let answers = Answers::new("sync", args.json);
+    let mut answers = if args.reverse.stop { answers } else { answers.of_begins() };
     for group in answers.targets(&args.reach, &args.groups.groups, args.groups.all)? {
         let given = &args.reverse;
         let order = ReverseOrder {
@@ -24,7 +27,15 @@ pub fn run(args: &SyncArgs) -> CommandOutcome {
             close_clients: given.close_clients,
             skip_hooks: given.skip_hooks,
         };
-        answers.add(&group, typed(&args.reach, order, args.json))?;
+        let answer = typed(&args.reach, order, args.json);
+        let begun = match &answer {
+            Ok(Reply::Ok { unchanged: false, operation, .. }) if !given.stop => operation.clone(),
+            _ => None,
+        };
+        answers.add(&group, answer)?;
+        if let Some(id) = begun.filter(|_| !args.json) {
+            print(&format!("operation {}\n", clean(&id)))?;
+        }
     }
     answers.finish()
 }
@@ -49,7 +60,7 @@ fn what_is_given_up(reply: &Reply) -> Option<&str> {
 }
 
 fn is_confirmed(what: &str, answer: &mut impl BufRead) -> bool {
-    eprint!("{}\nGive that up? Type yes: ", toolkit::screen::clean(what));
+    eprint!("{}\nGive that up? Type yes: ", clean(what));
     let _ = io::stderr().flush();
     let mut line = String::new();
     answer.read_line(&mut line).is_ok() && line.trim() == "yes"

@@ -89,11 +89,7 @@ impl ConfigDesk<'_> {
         if let Some(name) =
             plan.steps.iter().filter_map(|step| step.group.as_ref()).find(|name| opening.contains(*name))
         {
-            let message = format!(
-                "nothing was changed: {name} is still being opened, as a disk is slow or a large journal is being made; type 'farshore config \
-                 apply' again once 'farshore status' shows it"
-            );
-            return Ok(Reply::failed(DeskRefusal::NotDoneYet, message));
+            return Ok(still_being_opened(name));
         }
         if !obstacles.is_empty() {
             let said: Vec<_> = obstacles.iter().map(|(group, why)| format!("{group}: {why}")).collect();
@@ -547,6 +543,15 @@ fn is_busy(name: &str, status: &engine::status::GroupStatus) -> Option<String> {
     Some(format!("{what}: its volumes can change once it has ended ('farshore wait {name} --for replicating')"))
 }
 
+/// Nothing goes on in the daemon that would end the operation.
+fn still_being_opened(name: &str) -> Reply {
+    let message = format!(
+        "nothing was changed: {name} is still being opened, as a disk is slow or a large journal is being made; type 'farshore config \
+         apply' again once 'farshore status' shows it"
+    );
+    Reply::refused(DeskRefusal::ChangeUnderWay, message)
+}
+
 /// The group starts anew.
 fn begins(name: &str, clients_held: u64) -> ConfigStep {
     let (action, group) = (ConfigAction::Restart, Some(name.to_owned()));
@@ -581,4 +586,20 @@ fn needs_restart(plan: &ConfigPlan) -> String {
         "nothing was changed: {} has what counts at a start of the daemon only; restart the daemon to take up all of it:{list}",
         plan.file
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::OperationState;
+
+    /// It changed nothing, and its operation was `running` for ever.
+    #[test]
+    fn an_apply_beside_a_group_that_is_being_opened_has_ended() {
+        let Reply::Error { message, code, refusal: Some(refusal), .. } = still_being_opened("db") else {
+            panic!("it is refused")
+        };
+        assert_eq!((refusal.code.as_str(), refusal.outcome(&code)), ("change-under-way", OperationState::Refused));
+        assert!(message.starts_with("nothing was changed: db is still being opened"), "{message}");
+    }
 }

@@ -394,8 +394,9 @@ pub(super) fn bring_back(desk: &Rc<Desk>) {
     for group in desk.late.0.take() {
         let desk = desk.clone();
         spawn_local(async move {
-            if let Err(Gone) = comes_when_left(&desk, &group).await {
-                tracing::warn!("{group}: it does not begin anew, as the daemon ends");
+            match comes_when_left(&desk, &group).await {
+                Ok(()) => desk.operations.came_back(&group, desk.refused.why(&group).as_deref()),
+                Err(Gone) => tracing::warn!("{group}: it does not begin anew, as the daemon ends"),
             }
         });
     }

@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 
 use engine::VerifyOrder;
-use host::driver::entropy;
 use settings::{Keyed, NodeName, keys};
 
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ErrorCode, Reply};
 
-pub(super) fn typed_verify(repair: bool, sample_percent: Option<u8>, rate_bytes_per_s: Option<u64>) -> VerifyOrder {
+/// `seed`: by which the run is known, and its sample drawn.
+pub(super) fn typed_verify(
+    (repair, sample_percent): (bool, Option<u8>),
+    rate_bytes_per_s: Option<u64>,
+    seed: u64,
+) -> VerifyOrder {
     let sample_percent = sample_percent.unwrap_or(100).clamp(1, 100);
-    VerifyOrder { rate_bytes_per_s, sample_percent, repair, entropy: entropy(), by_timer: false }
+    VerifyOrder { rate_bytes_per_s, sample_percent, repair, entropy: seed, by_timer: false }
 }
 
 /// The keys of a `set` that was taken.
