@@ -44,6 +44,7 @@ pub mod seals;
 mod service;
 mod state_files;
 mod terms;
+mod typed_words;
 mod verify_view;
 mod view;
 mod watch;

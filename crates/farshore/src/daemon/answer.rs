@@ -8,6 +8,7 @@ mod lending;
 mod policy;
 mod resets;
 mod reverse;
+mod right_node;
 mod roles;
 mod schedule;
 mod scrubs;
@@ -60,6 +61,7 @@ use apply::ConfigDesk;
 use awaited::AwaitedLook;
 use dead_disk::{DiskDesk, LateGroups, LeavingVolumes, volume_of};
 use policy::{PolicyTries, SeenGroups};
+use right_node::TypedForPrimary;
 use roles::{PromotionOrder, RunHooks};
 use switchover::AnnouncedSwitchover;
 use values::{keys_of, not_carried, typed_verify, values_text};
@@ -331,7 +333,11 @@ impl Desk {
         _ = asker.operation.set(operation.id());
         let who = CommandSource::look_within(asker, EVENT_PATIENCE).await;
         let mut under_way = CommandUnderWay::new(self.events.sender(), Some(command), who, None, begun);
+        let typed = TypedForPrimary::of(&request);
         let mut reply = self.reply(request, from_node.as_deref(), operation.seed()).await;
+        if let Some(typed) = typed {
+            typed.completes(self, &mut reply).await;
+        }
         operation.answered(&mut reply);
         under_way.ended(CommandEnd::of(&reply));
         // What was set is told before the command that did it, and at once. Without a data thread there is nothing to be told.
