@@ -21,7 +21,7 @@ pub use crate::log::LogForm;
 pub use config::{CheckArgs, ConfigApplyArgs, ConfigCommand, ConfigPlanArgs};
 use group::GroupCommand;
 use groups::GroupsArgs;
-use reach::{DEFAULT_CONFIG, Reach, ReachAny, default_config};
+use reach::{Reach, ReachAny, default_config};
 
 /// A remote mirror for block volumes.
 #[derive(Debug, Parser)]
@@ -160,7 +160,7 @@ pub enum CliCommand {
     #[command(
         after_help = "Examples:\n  farshore accept-device db data --rebuild             (a new disk: this node is rebuilt from its peer)\n  farshore accept-device db data --content-is-good     (a primary whose data was moved to it: nothing is sent before 'sync --full';\n                                                        also the first start of a primary whose disk carries data already)\n\nThe group begins anew on this node with 'farshore reset GROUP', or at the next start of its daemon. If devices only changed places, give each volume its own instead."
     )]
-    AcceptDevice(AcceptDeviceArgs),
+    AcceptDevice(group::AcceptDeviceArgs),
     /// Show or give up the images kept besides the volumes' own, such as the one before a sync
     #[command(subcommand)]
     Mark(MarkCommand),
@@ -236,7 +236,7 @@ pub struct ConnectArgs {
     /// Only say what would be done
     #[arg(long)]
     pub dry_run: bool,
-    /// One JSON object for each group, a line each, schema farshore-connect/1 (docs/book/status-json.md)
+    /// One JSON object for each group, a line each, schema farshore-connect/1 (docs/book/status-json.md), or farshore-answer/1 for a refusal
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -501,27 +501,6 @@ pub struct ResolveArgs {
     pub reach: ReachAny,
 }
 
-#[derive(Debug, ClapArgs)]
-pub struct AcceptDeviceArgs {
-    /// The group
-    pub group: String,
-    /// Its volumes that are on other devices, all of them
-    #[arg(value_name = "VOLUME", required = true)]
-    pub volumes: Vec<String>,
-    /// What is on the new devices counts: this node begins anew as the primary it was
-    #[arg(long, conflicts_with = "rebuild")]
-    pub content_is_good: bool,
-    /// What is on the new devices does not count: this node begins anew as secondary
-    #[arg(long)]
-    pub rebuild: bool,
-    /// Configuration file
-    #[arg(long, value_name = "FILE", env = "FARSHORE_CONFIG", default_value = DEFAULT_CONFIG)]
-    pub config: PathBuf,
-    /// Which node of the file this is [default: the host name]
-    #[arg(long, value_name = "NAME")]
-    pub node: Option<String>,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum MarkCommand {
     /// What is kept, from when, and what it takes
@@ -619,6 +598,9 @@ pub struct LinkSetArgs {
     /// Settings to change; the value "default" goes back to the configuration file
     #[arg(value_name = "KEY=VALUE", required = true)]
     pub settings: Vec<String>,
+    /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub reach: Reach,
 }

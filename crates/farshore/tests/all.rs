@@ -75,6 +75,7 @@ mod switchover;
 mod sync_in_line;
 mod tls_pair;
 mod up_and_join;
+mod verbs;
 mod verify;
 mod walk;
 mod wan_clients;

@@ -1,8 +1,10 @@
-//! `group detach` and `group attach`.
+//! `group detach` and `group attach`; `accept-device`.
+
+use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
 
-use super::reach::ReachAny;
+use super::reach::{DEFAULT_CONFIG, ReachAny};
 
 #[derive(Debug, Subcommand)]
 pub enum GroupCommand {
@@ -48,4 +50,28 @@ pub struct GroupAttachArgs {
     pub json: bool,
     #[command(flatten)]
     pub reach: ReachAny,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct AcceptDeviceArgs {
+    /// The group
+    pub group: String,
+    /// Its volumes that are on other devices, all of them
+    #[arg(value_name = "VOLUME", required = true)]
+    pub volumes: Vec<String>,
+    /// What is on the new devices counts: this node begins anew as the primary it was
+    #[arg(long, conflicts_with = "rebuild")]
+    pub content_is_good: bool,
+    /// What is on the new devices does not count: this node begins anew as secondary
+    #[arg(long)]
+    pub rebuild: bool,
+    /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
+    #[arg(long)]
+    pub json: bool,
+    /// Configuration file
+    #[arg(long, value_name = "FILE", env = "FARSHORE_CONFIG", default_value = DEFAULT_CONFIG)]
+    pub config: PathBuf,
+    /// Which node of the file this is [default: the host name]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
 }

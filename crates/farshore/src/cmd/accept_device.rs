@@ -2,11 +2,20 @@
 
 use settings::Config;
 
-use crate::args::AcceptDeviceArgs;
+use super::answers::Answers;
+use crate::api::{ErrorCode, Reply};
+use crate::args::group::AcceptDeviceArgs;
 use crate::daemon::devices::{DeviceContent, accept};
-use crate::outcome::{CommandFailure, CommandOutcome, Exit, print};
+use crate::outcome::{CommandFailure, CommandOutcome};
 
 pub fn run(args: &AcceptDeviceArgs) -> CommandOutcome {
+    let mut answers = Answers::new("accept-device", args.json);
+    answers.add(&args.group, accepted(args))?;
+    answers.finish()
+}
+
+/// No daemon is asked: there is no operation that could be waited for.
+fn accepted(args: &AcceptDeviceArgs) -> Result<Reply, CommandFailure> {
     let content = match (args.content_is_good, args.rebuild) {
         (true, false) => DeviceContent::Good,
         (false, true) => DeviceContent::Rebuild,
@@ -22,9 +31,14 @@ pub fn run(args: &AcceptDeviceArgs) -> CommandOutcome {
     let group = config.groups_of(&node).find(|group| group.name.as_str() == args.group);
     let group = group.ok_or_else(|| {
         let names: Vec<_> = config.groups_of(&node).map(|group| group.name.as_str()).collect();
-        format!("node {node} has no group {:?}; its groups are {}", args.group, names.join(", "))
+        let message = format!("node {node} has no group {:?}; its groups are {}", args.group, names.join(", "));
+        CommandFailure::refused(message, &ErrorCode::UnknownGroup, None)
     })?;
-    let text = accept(&config, &node, group, &args.volumes, content)?;
-    print(&format!("{text}\n"))?;
-    Ok(Exit::Done.into())
+    let is_volume = |wanted: &&String| group.volumes.iter().any(|volume| volume.name.as_str() == **wanted);
+    if let Some(unknown) = args.volumes.iter().find(|wanted| !is_volume(wanted)) {
+        let names: Vec<_> = group.volumes.iter().map(|volume| volume.name.as_str()).collect();
+        let message = format!("group {} has no volume {unknown:?}; its volumes are {}", group.name, names.join(", "));
+        return Err(CommandFailure::refused(message, &ErrorCode::BadValue, None));
+    }
+    Ok(accept(&config, &node, group, &args.volumes, content)?)
 }

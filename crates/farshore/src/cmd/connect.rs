@@ -3,11 +3,11 @@
 use toolkit::screen::clean;
 use units::exact::{show_rate, show_seconds, show_size};
 
+use super::answers::Answers;
 use super::reach;
 use crate::api::{ApiRequest, ConnectPreview, Reply, Verdict};
 use crate::args::ConnectArgs;
 use crate::args::groups::GroupsArgs;
-use crate::log::last_word;
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, clean_lines, print};
 
 pub fn run(args: &ConnectArgs) -> CommandOutcome {
@@ -19,28 +19,29 @@ pub fn run(args: &ConnectArgs) -> CommandOutcome {
              that would send"
         )));
     }
+    let mut refused = Answers::new("connect", args.json);
     let mut worst = Exit::Done;
-    for group in reach::groups(&args.reach, groups, *all)? {
+    let targets = refused.targets(&args.reach, groups, *all)?;
+    worst = worst.max(refused.told()?);
+    for group in targets {
         // The next group is looked at all the same.
-        let exit = one(args, &group).unwrap_or_else(|failure| {
-            last_word(&failure.message);
-            failure.exit
-        });
+        let exit = match reach::ask_any(&args.reach, ApiRequest::ConnectPreview { group: group.clone() }) {
+            Ok(Reply::ConnectPreview(preview)) => shown(args, &preview)?,
+            other => {
+                refused.add(&group, other)?;
+                refused.told()?
+            }
+        };
         worst = worst.max(exit);
     }
     Ok(worst.into())
 }
 
 /// Prints what is known of one group.
-fn one(args: &ConnectArgs, group: &str) -> Result<Exit, CommandFailure> {
-    let preview = match reach::ask_any(&args.reach, ApiRequest::ConnectPreview { group: group.to_owned() })? {
-        Reply::ConnectPreview(preview) => *preview,
-        Reply::Error { message, .. } => return Err(message.into()),
-        other => return Err(reach::unexpected(&other)),
-    };
+fn shown(args: &ConnectArgs, preview: &ConnectPreview) -> Result<Exit, CommandFailure> {
     let text = match args.json {
-        true => serde_json::to_string(&preview).map_err(|error| error.to_string())? + "\n",
-        false => page(&preview),
+        true => serde_json::to_string(preview).map_err(|error| error.to_string())? + "\n",
+        false => page(preview),
     };
     print(&text)?;
     let goes_by_itself = matches!(preview.verdict, Verdict::UnderWay | Verdict::GoOn | Verdict::UpdateSync);

@@ -7,7 +7,8 @@ use serde_json::json;
 use toolkit::screen::{Paint, clean};
 use units::exact::{duration_text, parse_duration};
 
-use super::reach::{self, report, unexpected};
+use super::answers::Answers;
+use super::reach::{self, unexpected};
 use super::set;
 use super::status::colours_wanted;
 use crate::api::{
@@ -43,7 +44,9 @@ pub fn show(args: &LinkShowArgs) -> CommandOutcome {
 
 pub fn set(args: &LinkSetArgs) -> CommandOutcome {
     let settings = set::parse(&args.settings)?;
-    report(reach::ask(&args.reach, &ApiRequest::SetLink { settings })?)
+    let mut answers = Answers::new("link set", args.json);
+    answers.add_of_node(reach::ask(&args.reach, &ApiRequest::SetLink { settings }))?;
+    answers.finish()
 }
 
 pub fn history(args: &LinkHistoryArgs) -> CommandOutcome {

@@ -29,6 +29,7 @@ use super::device_record::{self as record, Accepted, GroupDevices};
 use super::group_directory::{self, GROUPS};
 use super::names::Strays;
 use super::terms;
+use crate::api::Reply;
 
 /// What is to become of a group at this start.
 pub(super) enum StartDecision {
@@ -207,22 +208,17 @@ pub fn accept(
     group: &ConfiguredGroup,
     volumes: &[String],
     content: DeviceContent,
-) -> anyhow::Result<String> {
+) -> anyhow::Result<Reply> {
     let group_dir = GroupOnDisk::of(config, node, group);
     let name = &group.name;
-    if let Some(unknown) =
-        volumes.iter().find(|wanted| !group.volumes.iter().any(|volume| volume.name.as_str() == **wanted))
-    {
-        let names: Vec<_> = group.volumes.iter().map(|volume| volume.name.as_str()).collect();
-        bail!("group {name} has no volume {unknown:?}; its volumes are {}", names.join(", "));
-    }
     let found = group_dir.found().context("not every device can be looked at: 'farshore config check' shows which")?;
     if group_dir.is_new() {
-        return group_dir.claim(found, content);
+        return group_dir.claim(found, content).map(Reply::ok);
     }
     let foreign_devices = group_dir.foreign_devices(&found);
     if foreign_devices.is_empty() {
-        return Ok(format!("all volumes of {name} are on the devices that are recorded: there is nothing to accept"));
+        let text = format!("all volumes of {name} are on the devices that are recorded: there is nothing to accept");
+        return Ok(Reply::unchanged(text));
     }
     let is_named =
         |foreign_device: &&ForeignDevice| volumes.iter().any(|wanted| *wanted == foreign_device.volume.name.as_str());
@@ -239,7 +235,7 @@ pub fn accept(
     let text = foreign_devices.iter().map(|ForeignDevice { volume, found, .. }| {
         format!("accepted for volume {name}/{}: {}, {found}\n", volume.name, volume.device(node).display())
     });
-    Ok(format!("{}{}", text.collect::<String>(), group_dir.next_steps(begins_as)))
+    Ok(Reply::ok(format!("{}{}", text.collect::<String>(), group_dir.next_steps(begins_as))))
 }
 
 impl<'a> GroupOnDisk<'a> {
