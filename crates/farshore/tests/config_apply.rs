@@ -172,6 +172,7 @@ fn a_volume_grows_on_both_nodes() {
     let mut pair = Pair::replicating(&PairPlan::DEFAULT);
     pair.qemu_io(Side::Near, "data", &["write -P 7 15M 1M", "flush"]);
     pair.wait_for_rest(Side::Near);
+    let first_sync = pair.counter(Side::Near, "group.g.resynced_bytes");
     let commands: Vec<String> = (0..60)
         .flat_map(|at| {
             let from = at * 64;
@@ -190,6 +191,16 @@ fn a_volume_grows_on_both_nodes() {
         }
         let said = pair.done(node, &["config", "apply"]);
         assert!(said.contains("restart g: volume data: its device has 24 MiB now, and had 16 MiB"), "{said}");
+        if node == Side::Far {
+            // The secondary alone has grown: nothing is sent twice, and clients see the size that both have.
+            pair.until("it replicates", |pair| status_of(pair, Side::Near, GROUP)["state"] == "replicating");
+            let near = status_of(&pair, Side::Near, GROUP);
+            assert_eq!(near["volumes"][0]["size_bytes"], 16 * MIB, "{near}");
+            let output =
+                Command::new("nbdinfo").args(["--size", &pair.uri(Side::Near, "data")]).output().expect("it runs");
+            assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), (16 * MIB).to_string());
+            assert_eq!(pair.counter(Side::Near, "group.g.resynced_bytes"), first_sync, "what was there is known");
+        }
     }
     pair.until("it replicates", |pair| status_of(pair, Side::Near, GROUP)["state"] == "replicating");
     assert_eq!(status_of(&pair, Side::Near, GROUP)["volumes"][0]["clients"], 1, "it is attached still");

@@ -149,3 +149,49 @@ fn a_reset_says_which_volume_had_failed_and_where_content_goes() {
         pair.wait_for(Side::Near, "replicating");
     }
 }
+
+// proves: rule 12
+/// The same of the files that a group has beside its volumes: the journal of the secondary, and the bits of the primary.
+#[test]
+fn a_reset_says_that_a_journal_or_the_bits_had_failed() {
+    if must_skip_stores("a_reset_says_that_a_journal_or_the_bits_had_failed") {
+        return;
+    }
+    for (node, cause, way) in [
+        (Side::Far, "the journal could not be written or read", "the content of near comes here"),
+        (
+            Side::Near,
+            "dirty regions or its activity log could not be written or read",
+            "what is here counts, and goes to far",
+        ),
+    ] {
+        let plan = PairPlan { volume_bytes: 256 << 20, mode: "sync", forgets: true, ..PairPlan::DEFAULT };
+        let mut pair = Pair::replicating(&plan);
+        let (mut calls, mut place) = (0, 0);
+        pair.until("the file fails", |pair| {
+            pair.wait_for(Side::Near, "replicating");
+            pair.fail_call_after(node, calls, rustix::io::Errno::IO.raw_os_error());
+            (calls, place) = ((calls + 1) % 12, (place + 5) % 256);
+            // Another extent each time: it has to enter the activity log first.
+            let _ = pair.try_qemu_io(Side::Near, "log", &[&format!("write -P 5 {place}M 64k"), "flush"]);
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            let _ = pair.fail_no_call(node);
+            if pair.status(node)["state"] != "failed" {
+                return false;
+            }
+            let is_it = pair.status(node)["reason"].to_string().contains(cause);
+            if !is_it {
+                pair.done(node, &["reset", GROUP]);
+            }
+            is_it
+        });
+        let said = pair.done(node, &["reset", GROUP]);
+        for part in ["the group has started anew, as ", way, "; it had failed: ", cause] {
+            assert!(said.contains(part), "no {part:?} in: {said}");
+        }
+        pair.wait_for(Side::Near, "replicating");
+        pair.wait_for_rest(Side::Near);
+        pair.stop_both();
+        pair.assert_equal(&["data", "log"]);
+    }
+}

@@ -249,7 +249,7 @@ struct HookCase {
     is_made: bool,
 }
 
-const HOOK_CASES: [HookCase; 8] = [
+const HOOK_CASES: [HookCase; 11] = [
     HookCase { verb: "promote", hook: "before_promote", runs_on: Side::Far, is_made: false },
     HookCase { verb: "promote", hook: "after_promote", runs_on: Side::Far, is_made: true },
     HookCase { verb: "demote", hook: "before_demote", runs_on: Side::Near, is_made: false },
@@ -258,6 +258,9 @@ const HOOK_CASES: [HookCase; 8] = [
     HookCase { verb: "switchover", hook: "before_demote", runs_on: Side::Near, is_made: false },
     HookCase { verb: "switchover", hook: "after_demote", runs_on: Side::Near, is_made: true },
     HookCase { verb: "switchover", hook: "after_promote", runs_on: Side::Far, is_made: true },
+    HookCase { verb: "failback", hook: "before_promote", runs_on: Side::Near, is_made: false },
+    HookCase { verb: "failback", hook: "before_demote", runs_on: Side::Far, is_made: false },
+    HookCase { verb: "failback", hook: "after_demote", runs_on: Side::Far, is_made: true },
 ];
 
 /// A hook of which `which` names one that fails, or hangs with a child of its own, as `how` says.
@@ -281,6 +284,11 @@ fn typed_to_the_hook(pair: &mut Pair, case: &HookCase) -> (i32, Value) {
     match case.verb {
         "demote" => answer(pair, Side::Near, &["demote", GROUP]),
         "switchover" => answer(pair, Side::Near, &["switchover", GROUP, "--to", "far"]),
+        "failback" => {
+            pair.done(Side::Near, &["switchover", GROUP, "--to", "far", "--skip-hooks"]);
+            pair.wait_for_rest(Side::Far);
+            answer(pair, Side::Far, &["failback", GROUP])
+        }
         _ => {
             pair.done(Side::Near, &["demote", GROUP, "--skip-hooks"]);
             let mut last = (2, Value::Null);
@@ -342,7 +350,7 @@ fn each_hook_that_fails_or_hangs_at_each_verb() {
         assert!(is_told(&event["reason"]) || event["reason"].to_string().contains(why), "{}", told(&event));
         let primaries = match (verb, is_made) {
             ("promote", false) | ("demote", true) => [false, false],
-            ("promote", true) | ("switchover", true) => [false, true],
+            ("promote", true) | ("switchover", true) | ("failback", false) => [false, true],
             _ => [true, false],
         };
         assert_eq!(Side::BOTH.map(|node| !is_secondary(&pair, node)), primaries, "{}", told(&said));
@@ -359,7 +367,7 @@ fn each_hook_that_fails_or_hangs_at_each_verb() {
 #[test]
 fn a_reverse_sync_that_a_hook_refuses_has_not_begun() {
     let mut pair = pair(&format!("{ALL}\nhooks.timeout = \"1s\""), FAILS_OR_HANGS);
-    for (hook, how) in [("before_promote", "fail"), ("before_promote", "hang"), ("before_demote", "hang")] {
+    for (hook, how) in ["before_promote", "before_demote"].iter().flat_map(|hook| [(*hook, "fail"), (*hook, "hang")]) {
         pair.wait_for_rest(Side::Near);
         fs::write(pair.path("which"), hook).expect("written");
         fs::write(pair.path("how"), how).expect("written");
@@ -406,13 +414,84 @@ fn a_fork_is_not_resolved_against_a_hook_that_fails_or_hangs() {
     }
     let pid = fs::read_to_string(pair.path("pid")).expect("it began");
     pair.until("its child is gone", |_| is_gone(&pid));
-    // One behind the demotion takes nothing back.
+    // One behind the demotion takes nothing back, however it ends.
     fs::write(pair.path("which"), "after_demote").expect("written");
-    fs::write(pair.path("how"), "fail").expect("written");
+    fs::write(pair.path("how"), "hang").expect("written");
     let (code, done) = answer(&pair, Side::Far, &resolve);
     assert!(code < 2 && is_secondary(&pair, Side::Near) && !is_secondary(&pair, Side::Far), "{code}: {done}");
     pair.until("it is told", |pair| last_hook(pair, Side::Near)["hook"] == "after_demote");
+    assert!(last_hook(&pair, Side::Near)["reason"].to_string().contains("was killed"));
     pair.wait_for_rest(Side::Far);
     pair.stop_from(Side::Far);
     pair.assert_equal(&["data", "log"]);
+}
+
+/// The hook of the change that was made fails or hangs: far serves, and near takes over again, as if there were none; each is told of.
+#[test]
+fn what_fails_or_hangs_behind_a_change_takes_back_nothing_of_a_reverse_sync() {
+    let mut pair = pair(&format!("{ALL}\nhooks.timeout = \"1s\""), FAILS_OR_HANGS);
+    for (hook, how) in ["after_promote", "after_demote"].iter().flat_map(|hook| [(*hook, "fail"), (*hook, "hang")]) {
+        pair.wait_for_rest(Side::Near);
+        fs::write(pair.path("which"), hook).expect("written");
+        fs::write(pair.path("how"), how).expect("written");
+        let before = Side::BOTH.map(|node| events_of_hooks(&pair, node).len());
+        let (code, begun) = answer(&pair, Side::Near, &["sync", GROUP, "--reverse"]);
+        assert!(code < 2, "{hook} {how}: {begun}");
+        pair.until("near takes over again", |pair| {
+            !is_secondary(pair, Side::Near) && Side::BOTH.iter().all(|node| pair.status(*node)["reverse"].is_null())
+        });
+        assert!(is_secondary(&pair, Side::Far), "{hook} {how}");
+        let why = if how == "hang" { "did not end within 1s and was killed" } else { "it ended with exit code 3" };
+        for (node, before) in Side::BOTH.into_iter().zip(before) {
+            // Each node is promoted once and demoted once.
+            pair.until("both nodes tell of it", |pair| {
+                let told = events_of_hooks(pair, node).split_off(before);
+                told.iter().any(|event| event["hook"] == hook && event["reason"].to_string().contains(why))
+            });
+        }
+        pair.qemu_io(Side::Near, "data", &["write -P 3 0 4k", "flush"]);
+    }
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
+}
+
+/// What runs behind a forced promotion takes nothing back either, and both warnings are told: of what may be missing, and of the hook.
+#[test]
+fn a_failure_after_a_forced_promotion_is_one_more_warning() {
+    for (how, why) in [("fail", "it ended with exit code 3"), ("hang", "did not end within 1s and was killed")] {
+        let mut pair = pair(&format!("{ALL}\nhooks.timeout = \"1s\""), FAILS_OR_HANGS);
+        fs::write(pair.path("which"), "after_promote").expect("written");
+        fs::write(pair.path("how"), how).expect("written");
+        pair.kill(Side::Near);
+        pair.until("the copy knows", |pair| pair.status(Side::Far)["peers"][0]["link"] == "disconnected");
+        let (code, done) = answer(&pair, Side::Far, &["promote", GROUP, "--force"]);
+        assert!(code == 1 && done["result"] == "done", "{how}: {done}");
+        let warnings = done["warnings"].as_array().expect("a list");
+        assert!(warnings.len() >= 2 && warnings.iter().any(|one| one.to_string().contains(why)), "{how}: {done}");
+        assert!(done["may_be_missing"]["sequence"].is_u64(), "{how}: {done}");
+        assert!(!is_secondary(&pair, Side::Far), "{how}");
+        assert_eq!(last_hook(&pair, Side::Far)["result"], "failed", "{how}");
+    }
+}
+
+/// What the command line is told is told to the command that runs after the change, and to none before it.
+#[test]
+fn a_command_after_a_change_is_told_what_the_command_line_is_told() {
+    let mut pair = pair(ALL, "echo \"$FARSHORE_HOOK: ${FARSHORE_TEXT-none}\" >> \"$(dirname \"$0\")/text\"");
+    let text = pair.path("text");
+    let said = |answer: &Value| answer["message"].as_str().expect("a sentence").to_owned();
+    pair.wait_for_rest(Side::Near);
+    let demoted = answer(&pair, Side::Near, &["demote", GROUP]).1;
+    let after = format!("after_demote: {}", said(&demoted));
+    assert_eq!(lines_of(&text), ["before_demote: none", &after], "{demoted}");
+    let mut promoted = Value::Null;
+    pair.until("the copy has heard of the demotion", |pair| {
+        promoted = answer(pair, Side::Far, &["promote", GROUP]).1;
+        promoted["result"] == "done"
+    });
+    let after = format!("after_promote: {}", said(&promoted));
+    assert_eq!(lines_of(&text), ["before_promote: none", &after], "{promoted}");
+    pair.wait_for_rest(Side::Far);
+    pair.stop_from(Side::Far);
 }

@@ -144,3 +144,37 @@ fn orders_of_two_desks_at_once_leave_one_primary() {
     pair.stop_both();
     pair.assert_equal(&VOLUMES);
 }
+
+/// Who is attached is named, and is cut off only if that is said; what was answered before is there. The same on the way home.
+#[test]
+fn clients_that_are_attached_are_listed_and_cut_off_only_if_that_is_said() {
+    let mut pair = Pair::replicating(&PairPlan { mode: "sync", ..PairPlan::default() });
+    let ways = [(Side::Near, &["switchover", GROUP, "--to", "far"][..]), (Side::Far, &["failback", GROUP][..])];
+    for (pattern, (primary, words)) in (5..).zip(ways) {
+        let heir = primary.other();
+        let write = format!("write -P {pattern} 0 64k");
+        let client = pair.start_qemu_io(primary, "data", &[&write, "flush", "sleep 60000"]);
+        pair.until("it has written", |pair| {
+            let volume = &pair.status(primary)["volumes"][0];
+            volume["clients"] == 1 && pair.try_qemu_io(primary, "data", &[&write.replace("write", "read")]).0
+        });
+        pair.until("the one that looked has left", |pair| pair.status(primary)["volumes"][0]["clients"] == 1);
+        pair.wait_for_rest(primary);
+        for typed_at in Side::BOTH {
+            let (code, said) = pair.output_of(typed_at, words);
+            assert!(code == 2 && said.contains("1 client is attached") && said.contains("g/data"), "{words:?}: {said}");
+            assert!(said.contains("--close-clients"), "{words:?}: {said}");
+        }
+        assert!(is_primary(&pair, primary) && !is_primary(&pair, heir));
+        assert_eq!(pair.status(primary)["volumes"][0]["clients"], 1, "it is attached still");
+        pair.done(heir, &[words, &["--close-clients"]].concat());
+        assert!(is_primary(&pair, heir) && !is_primary(&pair, primary));
+        assert_eq!(pair.status(primary)["volumes"][0]["clients"], 0, "it was cut off");
+        drop(client);
+        pair.wait_for(heir, "replicating");
+        pair.qemu_io(heir, "data", &[&write.replace("write", "read")]);
+    }
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}

@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::common::damage::rot;
+use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
 use crate::common::{GROUP, Pair, PairPlan, Side, expect};
 
 const PLAN: PairPlan = PairPlan { volumes: &["data"], volume_bytes: 4 << 20, ..PairPlan::DEFAULT };
@@ -144,4 +145,30 @@ fn two_equal_copies_are_declared_so_and_verified() {
     }
     pair.stop_both();
     pair.assert_equal(&["data"]);
+}
+
+// proves: P3
+/// Writers rewrite the same places again and again while the copy is compared, and none of that is taken for a difference.
+#[test]
+fn a_verify_beside_writers_finds_nothing_that_differs() {
+    const VOLUMES: &[&str] = &["data"];
+    for mode in ["sync", "nearsync", "async"] {
+        let mut pair = Pair::replicating(&PairPlan { mode, ..PLAN });
+        let run = WriterRun::on_zeroes(1, VOLUMES);
+        // The whole volume: the walk meets writes wherever it is.
+        let plan = LoadPlan { flush_one_in: 16, area_bytes: 4 << 20, ..LoadPlan::crowded(VOLUMES) };
+        let load = WriterLoad::start(&pair, Side::Near, &run, plan);
+        load.wait_for_more(&mut pair, 100);
+        for _ in 0..3 {
+            let before = load.acknowledged();
+            // A second and more of the walk.
+            let (code, said) = pair.output_of(Side::Near, &["verify", GROUP, "--rate", "32Mbit/s", "--wait"]);
+            assert!(code == 0 && said.contains("4 MiB compared; nothing differs"), "{mode}: {said}");
+            assert!(load.acknowledged() > before, "{mode}: writers went on");
+        }
+        load.stop();
+        pair.wait_for_rest(Side::Near);
+        pair.stop_both();
+        pair.assert_equal(VOLUMES);
+    }
 }

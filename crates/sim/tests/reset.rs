@@ -53,7 +53,7 @@ fn failed_primary(mode: Mode, policy: Policy) -> ScenarioWorld {
     world
 }
 
-/// A secondary whose journal could not be written.
+/// A secondary whose superblock or journal could not be written.
 fn failed_secondary(mode: Mode, policy: Policy) -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(mode, policy));
     world.write_done(0, 0, 4 * KIB);
@@ -126,6 +126,27 @@ fn a_secondary_is_reset_whatever_it_failed_of() {
     world.until("it fails", |world| node_failed(world, 1));
     is_reset(&mut world, 1);
     goes_on(&mut world);
+}
+
+/// Whichever record cannot be written next, on either node; the journal and the bits are among them.
+#[test]
+fn a_group_is_reset_whichever_record_it_failed_of() {
+    let mut met = [Vec::new(), Vec::new()];
+    for (node, record) in (0..2).flat_map(|node| (1..=10).map(move |record| (node, record))) {
+        let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+        world.pass(10 * SECOND);
+        world.cluster[node].storage.trouble.fail_record_in = record;
+        for place in 0..10 {
+            world.write(0, place * 64 * KIB, 4 * KIB);
+            world.pass(SECOND / 2);
+        }
+        world.cluster[node].storage.trouble.fail_record_in = 0;
+        let Some(State::Failed(broken)) = world.glance(node, GROUP).map(|glance| glance.state) else { continue };
+        met[node].push(broken);
+        is_reset(&mut world, node);
+        goes_on(&mut world);
+    }
+    assert!(met[0].contains(&Broken::Bits) && met[1].contains(&Broken::Journal), "{met:?}");
 }
 
 // proves: P1
