@@ -58,7 +58,7 @@ fn served_by_far(pair: &mut Pair) {
 
 #[test]
 fn writers_go_on_through_a_reverse_sync_in_each_mode() {
-    for mode in ["sync", "nearsync", "async"] {
+    for mode in ["sync", "nearsync", "async", "superasync"] {
         let mut pair = Pair::replicating(&plan(mode));
         let run = WriterRun::on_zeroes(1, &VOLUMES);
         let load = writers(&pair, Side::Near, &run);
