@@ -50,6 +50,7 @@ walks! {
     replace_a_disk: "operate/replace-a-disk.md",
     another_device: "operate/another-device.md",
     replace_a_node: "operate/replace-a-node.md",
+    after_a_power_loss: "operate/after-a-power-loss.md",
     lost_link: "operate/lost-link.md",
     copy_lags: "operate/copy-lags.md",
     writers_are_slow: "operate/writers-are-slow.md",

@@ -101,6 +101,18 @@ write() {
     qemu-io -f raw -c "write -P 7 0 $1" -c flush "nbd+unix:///$group/data?socket=/var/lib/farshore/nbd.sock" > /dev/null
 }
 
+# The same, and no flush reaches the daemon: the disk may lose it with its power, while the peer has it.
+write_unflushed() {
+    qemu-io -t unsafe -f raw -c "write -P 9 8M 64k" "nbd+unix:///$(farshore status --json --local | jq -r '.groups[0].name')/data?socket=/var/lib/farshore/nbd.sock" > /dev/null
+}
+
+# This host's machine loses its power, and is back: to the daemon it is another boot.
+power_lost() {
+    systemctl kill farshore
+    FARSHORE_BOOT_ID=$RANDOM systemctl start farshore
+    until_status 'lost power'
+}
+
 # The token that `farshore up` printed in a step that goes on.
 token() {
     local found
