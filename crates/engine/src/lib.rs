@@ -198,6 +198,10 @@ pub enum IoError {
     NoSpace,
     /// Content differs from the checksum the engine gave with the read.
     Damaged,
+    /// The file would be larger than its file system allows.
+    TooLarge,
+    /// As many earlier deltas are kept as may be.
+    TooManyDeltas,
 }
 
 /// What an operation of the host came to.
@@ -673,10 +677,7 @@ pub enum Event {
         to: Position,
     },
     /// What this node holds where it differs from the peer that was chosen over it is saved, durable.
-    DeltaSaved {
-        ranges: u64,
-        bytes: u64,
-    },
+    DeltaSaved(status::SavedDelta),
     /// An operator chose this primary's content over what its peer wrote since they parted.
     ForkKept {
         differing_bytes: u64,

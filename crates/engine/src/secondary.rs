@@ -94,6 +94,7 @@ impl Secondary {
     pub fn after_promotion(&mut self, config: &GroupConfig) {
         let old = core::mem::replace(self, Secondary::new(config));
         self.replica = old.replica.after_promotion(config);
+        self.delta = old.delta.after_promotion();
         (self.primary_report, self.undo_damaged, self.may_count) =
             (old.primary_report, old.undo_damaged, old.may_count);
     }

@@ -153,6 +153,8 @@ pub enum Pause {
     PeerFull,
     /// The secondary has no space for what it would overwrite.
     HistoryFull,
+    /// All of a sync over a fork is written, and the delta of what it overwrote cannot be saved.
+    DeltaUnsaved,
 }
 
 impl Pause {
@@ -162,6 +164,10 @@ impl Pause {
             Pause::HistoryFull => {
                 "history full: the secondary has no space to keep what the sync overwrites; give its undo store, or its state \
                  directory, more space, or give the rollback point up there ('farshore mark list GROUP', 'farshore mark drop GROUP NAME')"
+            }
+            Pause::DeltaUnsaved => {
+                "delta unsaved: all of the sync is written, and the secondary cannot save the delta of what it had of its own before; \
+                 'farshore status GROUP' there says why, and what to do"
             }
         }
     }

@@ -67,6 +67,8 @@ pub struct GroupStatus {
     /// Writers of a primary whose answers wait for the end of the window that its peer counts on, and how long that is still.
     pub held_answers: Option<(usize, Duration)>,
     pub rollback_point: Option<RollbackPointStatus>,
+    /// The last delta that this run of the node saved.
+    pub saved_delta: Option<SavedDelta>,
     pub writes: u64,
     pub written_bytes: u64,
     /// Payload of writes that was handed to the link, each time it was.
@@ -219,6 +221,18 @@ pub struct RollbackPointStatus {
     pub damaged: Option<String>,
     /// The sync overwrites a history of this node's own: before it ends a delta is made of what the point keeps.
     pub is_of_fork: bool,
+}
+
+/// A delta that was saved, durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SavedDelta {
+    /// The lost ones count too.
+    pub ranges: u64,
+    /// Of what is saved.
+    pub bytes: u64,
+    /// What stood there could not be read any more.
+    pub lost_ranges: u64,
+    pub lost_bytes: u64,
 }
 
 /// A group at one moment, cheap to take.

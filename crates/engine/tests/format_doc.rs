@@ -63,7 +63,7 @@ const SHAPES: [(&str, u64, u64); 13] = [
     ("activity log", 2, 0x4b01_f9bf_7799_8211),
     ("journal index", 2, 0xf62d_8400_8fd7_b8b2),
     ("undo index", 1, 0x1361_0fa2_876b_4ffb),
-    ("delta head", 1, 0x3736_2c63_4031_063d),
+    ("delta head", 2, 0x04ae_69c3_6a50_ff8a),
     ("frame header", 7, 0x1831_33d3_0162_68d8),
     ("Ack", 7, 0x47bc_9dbe_02da_7fdf),
     ("GroupHello", 7, 0x3ee9_47ab_f6ea_1d33),

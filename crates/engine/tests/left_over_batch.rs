@@ -286,7 +286,8 @@ fn a_batch_of_another_version_is_the_journals_end_unless_it_is_the_next_one() {
 /// The same in the undo store: after an upgrade, what an older program saved for an earlier sync stands in the way of none.
 #[test]
 fn a_saved_batch_of_another_version_ends_the_store_unless_it_is_the_next_one() {
-    let entry = UndoEntry { volume: VolumeId(0), offset: 0, length: 4096, payload_at: 4096, payload_crc: 1 };
+    let entry =
+        UndoEntry { volume: VolumeId(0), offset: 0, length: 4096, payload_at: 4096, payload_crc: 1, is_lost: false };
     let start_over = |mark, tag| {
         let (boot, entries) = (Incarnation(LAST_RUN), vec![entry]);
         let index = UndoIndex { tag, ring_offset: 0, ordinal: 1, mark, boot, chain: 0, bytes: 8192, entries };

@@ -219,6 +219,7 @@ fn syncs() -> Vec<Limit> {
         data::VERIFY_AGAIN_MAX => "ranges that a verify has to look at again before it goes on", "";
         data::VERIFY_TRIES_MAX => "failed reads of a range, after which a verify leaves it out", "and says so";
         data::VERIFY_LEAVES_OUT_AFTER => "without a repair, after which a verify leaves out what waits for one", "and says so";
+        host::disk::DELTAS_KEPT_MAX => "deltas that a group keeps beside its newest", "then none is made, and nothing is overwritten unsaved: `resolve` is refused, and a sync over a fork waits, until one is moved away or removed";
         data::VERIFY_NAMED_MAX => "ranges that differ, and are named", "the rest is counted";
         data::HOLE_BYTES_MIN => "a hole that a snapshot asks for, at least", "shorter ones are read";
         data::HOLE_PART_BYTES_MAX => "a hole in one frame", "";

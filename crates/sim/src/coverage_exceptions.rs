@@ -5,13 +5,14 @@ use engine::identity::DecisionRow;
 
 /// Branches that take two troubles of one node within a moment, an old copy that is promoted, a disk that is
 /// dead for long, or more writers than seeds have.
-pub const BRANCHES_BY_TEST: [(CoveragePoint, &str); 17] = [
+pub const BRANCHES_BY_TEST: [(CoveragePoint, &str); 18] = [
     (CoveragePoint::WentBackUnverified, "a_primary_that_lost_its_power_asks_its_operator_when_its_peer_has_gone_back"),
     (CoveragePoint::TailUnknown, "what_a_promotion_gave_up_and_did_not_become_is_asked_about"),
     (CoveragePoint::HandoverBackFromStoring, "what_happens_beside_the_last_record_is_made_up_for_on_the_way_back"),
     (CoveragePoint::HandoverNotStored, "a_disk_that_does_not_store_holds_nobody_longer_than_was_said"),
     (CoveragePoint::DeltaWithoutSpace, "without_space_nothing_is_overwritten_unless_it_is_discarded"),
     (CoveragePoint::SyncWithoutDelta, "without_space_for_the_delta_the_sync_waits_until_there_is_some"),
+    (CoveragePoint::DeltaLacksRange, "a_rotten_place_of_the_undo_store_is_missing_in_the_delta_and_ends_no_sync"),
     (CoveragePoint::ForkKeptByPolicy, "a_node_that_alone_was_promoted_is_kept_by_policy"),
     (CoveragePoint::ForkYieldedByPolicy, "a_node_that_alone_was_promoted_is_kept_by_policy"),
     (CoveragePoint::ForkUnbounded, "a_fork_from_an_old_copy_is_not_resolved_by_bits"),

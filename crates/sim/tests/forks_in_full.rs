@@ -4,9 +4,9 @@
 
 use engine::coverage::CoveragePoint;
 use engine::identity::Role;
-use engine::limits::KIB;
+use engine::limits::{KIB, MIB};
 use engine::state::{Pause, State};
-use engine::{Command, CommandResult, RefusalCode, Store};
+use engine::{Command, CommandResult, IoError, RefusalCode, Store};
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld};
 
 use crate::forks::{NEW, OLD, answer_of, durable, in_peace, is_set_back, keep, meet, tag, yields};
@@ -31,6 +31,10 @@ fn forked() -> ScenarioWorld {
 
 /// The other node is demoted, and `node` is told to overwrite it.
 fn begins(world: &mut ScenarioWorld, node: usize) {
+    begins_by(world, node, Command::Sync { full: true });
+}
+
+fn begins_by(world: &mut ScenarioWorld, node: usize, order: Command) {
     assert!(!matches!(world.order(1 - node, Command::Demote), CommandResult::Refused(_)));
     if node == OLD {
         // Its history is to be the newer one.
@@ -38,7 +42,7 @@ fn begins(world: &mut ScenarioWorld, node: usize) {
         assert!(!matches!(world.promote(OLD, true), CommandResult::Refused(_)));
     }
     world.until("they know of it", |world| world.figures(node).peer.role == Some(Role::Secondary));
-    let answer = world.order(node, Command::Sync { full: true });
+    let answer = world.order(node, order);
     assert!(matches!(answer, CommandResult::Done(_)), "{answer:?}");
 }
 
@@ -47,7 +51,7 @@ fn deltas(world: &ScenarioWorld, node: usize) -> u64 {
 }
 
 fn is_paused(world: &ScenarioWorld, node: usize) -> bool {
-    world.figures(node).state == State::Paused(Pause::HistoryFull)
+    world.figures(node).state == State::Paused(Pause::DeltaUnsaved)
 }
 
 #[test]
@@ -189,7 +193,7 @@ fn a_history_that_is_too_small_for_a_fork_loses_nothing_of_it() {
     world.drain();
     let mut world = forked_from(world);
     begins(&mut world, NEW);
-    world.until("it waits", |world| is_paused(world, OLD));
+    world.until("it waits", |world| world.figures(OLD).state == State::Paused(Pause::HistoryFull));
     let name = world.figures(OLD).rollback_point.expect("it is kept").name;
     let refusal = world.refusal(OLD, Command::DropRollbackPoint { name: name.clone(), discard: false });
     assert_eq!(refusal.code, RefusalCode::DeltaUnsaved, "{refusal}");
@@ -266,4 +270,182 @@ fn a_fork_that_an_order_resolved_leaves_no_second_delta() {
         assert_eq!(deltas(&world, OLD), 0);
         assert_eq!(world.cluster[OLD].storage.disk_if_any(Store::Delta(GROUP)).is_some(), !discard);
     }
+}
+
+/// All of the sync is written, and there is no space for its delta.
+fn without_delta() -> ScenarioWorld {
+    let mut world = forked();
+    world.cluster[OLD].storage.trouble.delta_full_until = FOR_EVER;
+    begins(&mut world, NEW);
+    world.until("it waits", |world| is_paused(world, OLD));
+    world
+}
+
+/// One place of the undo store rots while the delta of it cannot be saved yet.
+fn rots(world: &mut ScenarioWorld) {
+    let disk = world.cluster[OLD].storage.disk_mut(Store::Undo(GROUP));
+    let mut content = disk.view().to_vec();
+    // The first block behind the first index.
+    content[4096 + 77] ^= 0x10;
+    disk.restore(content);
+}
+
+/// A place of the undo store rots before it was copied: that place is missing in the delta, which says so, and the sync ends.
+#[test]
+fn a_rotten_place_of_the_undo_store_is_missing_in_the_delta_and_ends_no_sync() {
+    let mut world = without_delta();
+    rots(&mut world);
+    world.cluster[OLD].storage.trouble.delta_full_until = 0;
+    world.drain();
+    assert_eq!(deltas(&world, OLD), 1);
+    let saved = world.figures(OLD).saved_delta.expect("it is saved");
+    assert!(saved.lost_ranges == 1 && saved.lost_bytes > 0 && saved.ranges > 1 && saved.bytes > 0, "{saved:?}");
+}
+
+/// A file that may not become so large, or too many deltas: nothing is overwritten unsaved, and each has its own sentence.
+#[test]
+fn a_delta_that_no_file_takes_is_waited_for_with_its_own_reason() {
+    for (error, words) in [(IoError::TooLarge, "takes no file"), (IoError::TooManyDeltas, "earlier deltas")] {
+        let mut world = forked();
+        world.cluster[OLD].storage.trouble.delta_fails = Some(error);
+        begins(&mut world, NEW);
+        world.until("it waits", |world| is_paused(world, OLD));
+        world.pass(5 * SECOND);
+        let reason = world.figures(OLD).reason;
+        assert!(reason.contains(words) && reason.contains("--discard"), "{reason}");
+        world.cluster[OLD].storage.trouble.delta_fails = None;
+        world.drain();
+        assert_eq!(deltas(&world, OLD), 1);
+        // An order that resolves the fork says the same.
+        let mut world = forked();
+        world.cluster[OLD].storage.trouble.delta_fails = Some(error);
+        let kept = keep(&mut world, NEW, false);
+        yields(&mut world, OLD);
+        let answer = answer_of(&mut world, kept);
+        assert!(matches!(&answer, CommandResult::Refused(why) if why.to_string().contains(words)), "{answer:?}");
+    }
+}
+
+/// Once there is space again it is copied, and no longer called paused; and a pause is told once, also while a stream goes on behind the sync.
+#[test]
+fn a_pause_for_a_delta_is_told_once_and_ends_with_the_first_batch() {
+    let mut world = without_delta();
+    for n in 0..20 {
+        let id = world.write(0, n * 8 * KIB, 4 * KIB);
+        world.answer(id);
+        world.pass(SECOND / 2);
+        assert!(is_paused(&world, OLD), "{n}");
+    }
+    assert_eq!(world.coverage(OLD, CoveragePoint::SyncWithoutDelta), 1);
+    world.cluster[OLD].storage.trouble.delta_full_until = 0;
+    let mut goes_on = 0;
+    while deltas(&world, OLD) == 0 {
+        world.pass(MILLISECOND / 10);
+        goes_on += u64::from(!is_paused(&world, OLD) && deltas(&world, OLD) == 0);
+    }
+    assert!(goes_on > 0, "it is being saved, and still called paused");
+    world.drain();
+}
+
+/// A promotion while only the delta is missing goes back to this node's own history: refusal and answer say so, and what to do for the other image.
+#[test]
+fn a_promotion_while_only_the_delta_is_missing_says_which_history_it_is_of() {
+    let mut world = without_delta();
+    let theirs = world.images_of(NEW);
+    world.cut([false; 2]);
+    world.pass(SECOND);
+    let refusal = world.refusal(OLD, Command::Promote { force: false, entropy: 7 });
+    assert!(refusal.to_string().contains("--discard") && refusal.to_string().contains("own history"), "{refusal}");
+    let answer = world.promote(OLD, true);
+    assert!(matches!(&answer, CommandResult::Warning(text) if text.contains("own history")), "{answer:?}");
+    assert_ne!(world.images_of(OLD), theirs);
+    // As advised: what was synced is what is promoted then.
+    let mut world = without_delta();
+    let theirs = world.images_of(NEW);
+    world.cut([false; 2]);
+    world.pass(SECOND);
+    let name = world.figures(OLD).rollback_point.expect("it is kept").name;
+    assert!(matches!(world.order(OLD, Command::DropRollbackPoint { name, discard: true }), CommandResult::Done(_)));
+    world.pass(SECOND);
+    let answer = world.promote(OLD, true);
+    assert!(matches!(&answer, CommandResult::Warning(text) if !text.contains("own history")), "{answer:?}");
+    assert_eq!(world.images_of(OLD), theirs);
+}
+
+/// Neither node calls it a full history, and the words are about the delta.
+#[test]
+fn both_nodes_say_that_the_delta_is_what_a_sync_waits_for() {
+    let mut world = without_delta();
+    world.pass(5 * SECOND);
+    for node in [OLD, NEW] {
+        let reason = world.figures(node).reason;
+        assert!(reason.contains("delta") && !reason.contains("history full"), "node {node}: {reason}");
+    }
+}
+
+/// A fork of volumes so small that a full sync of them goes in the stream: what is written behind its end comes at once.
+fn forked_in_stream() -> ScenarioWorld {
+    let small = sim::options::SimOptions {
+        volume_bytes: 64 * KIB,
+        queue_bytes: MIB,
+        ..sim::scenarios::options(engine::state::Mode::Async, engine::state::Policy::Degrade)
+    };
+    let mut world = ScenarioWorld::in_peace(small);
+    world.write_done(0, 0, 64 * KIB);
+    world.drain();
+    world.cut([false; 2]);
+    world.write_done(0, 0, 16 * KIB);
+    world.write_done(1, 0, 16 * KIB);
+    world.pass(10 * SECOND);
+    assert!(matches!(world.promote(NEW, true), CommandResult::Warning(_)));
+    world.write_done(0, 32 * KIB, 8 * KIB);
+    meet(&mut world);
+    world
+}
+
+/// In the stream, too: what comes behind the end of the sync waits, and does not end a pause that is told anew each second.
+#[test]
+fn a_pause_for_a_delta_does_not_flap_in_the_stream() {
+    let mut world = forked_in_stream();
+    world.cluster[OLD].storage.trouble.delta_full_until = FOR_EVER;
+    let snapshots = world.coverage(NEW, CoveragePoint::SnapshotBegan);
+    begins_by(&mut world, NEW, Command::SendAll);
+    world.until("it waits", |world| is_paused(world, OLD));
+    assert_eq!(world.coverage(NEW, CoveragePoint::SnapshotBegan), snapshots, "it goes in the stream");
+    for n in 0..40 {
+        let id = world.write(0, n % 16 * 4 * KIB, 4 * KIB);
+        world.answer(id);
+        world.pass(SECOND / 4);
+        assert!(is_paused(&world, OLD), "{n}");
+    }
+    assert_eq!(world.coverage(OLD, CoveragePoint::SyncWithoutDelta), 1);
+    world.cluster[OLD].storage.trouble.delta_full_until = 0;
+    world.drain();
+    assert_eq!(deltas(&world, OLD), 1);
+}
+
+/// The head lands while the sync is given up, or undone: the delta is whole then, stays, and the node says so.
+#[test]
+fn a_delta_that_becomes_whole_in_the_last_moment_is_kept_and_told() {
+    let mut kept = [0; 2];
+    for (step, discard) in (0..60u64).flat_map(|step| [(step, false), (step, true)]) {
+        let mut world = forked();
+        begins(&mut world, NEW);
+        while world.cluster[OLD].storage.disk_if_any(Store::Delta(GROUP)).is_none() {
+            world.pass(10_000);
+        }
+        world.pass(step * 25_000 + 1);
+        let Some(point) = world.figures(OLD).rollback_point else { continue };
+        match discard {
+            true => world.command(OLD, GROUP, Command::DropRollbackPoint { name: point.name, discard }),
+            false => world.command(OLD, GROUP, Command::Promote { force: true, entropy: 7 }),
+        };
+        world.pass(SECOND);
+        let file = world.cluster[OLD].storage.disk_if_any(Store::Delta(GROUP)).map_or(&[][..], |disk| disk.durable());
+        let is_whole = file.get(..4096).is_some_and(|head| engine::delta::DeltaHead::decode(head).is_some());
+        let has_ended = deltas(&world, OLD) > 0;
+        assert_eq!(world.figures(OLD).saved_delta.is_some(), is_whole, "step {step}, discard {discard}");
+        kept[usize::from(discard)] += u64::from(is_whole && !has_ended);
+    }
+    assert!(kept[0] > 0 && kept[1] > 0, "{kept:?}");
 }

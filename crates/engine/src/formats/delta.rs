@@ -14,9 +14,10 @@ use crate::formats::codec::{FieldDecoder, IndexBlock};
 use crate::formats::undo::{INDEX_BYTES, UndoIndex};
 use crate::ids::{Generation, NodeId, Position};
 use crate::limits::META_BLOCK_BYTES;
+use crate::status::SavedDelta;
 
-/// Format versions: 1, the first.
-pub const VERSION: u16 = 1;
+/// Format versions: 2, which says what is lost; 1, the first, was never released.
+pub const VERSION: u16 = 2;
 /// The head, and where the first batch begins.
 pub const HEAD_BYTES: u64 = META_BLOCK_BYTES;
 const BLOCK: IndexBlock =
@@ -36,8 +37,11 @@ pub struct DeltaHead {
     pub chosen: Generation,
     pub batches: u64,
     pub ranges: u64,
-    /// Of the ranges.
+    /// Of the ranges, without those that are lost.
     pub content_bytes: u64,
+    /// Of the ranges: what stood there could not be read any more.
+    pub lost_ranges: u64,
+    pub lost_bytes: u64,
     /// Of the file.
     pub file_bytes: u64,
     /// Checksum of the last batch's index; 0 without one.
@@ -57,6 +61,8 @@ impl DeltaHead {
         w.u64(self.content_bytes);
         w.u64(self.file_bytes);
         w.u32(self.chain);
+        w.u64(self.lost_ranges);
+        w.u64(self.lost_bytes);
         w.sealed(HEAD_BYTES as usize)
     }
 
@@ -75,7 +81,15 @@ impl DeltaHead {
             content_bytes: r.u64()?,
             file_bytes: r.u64()?,
             chain: r.u32()?,
+            lost_ranges: r.u64()?,
+            lost_bytes: r.u64()?,
         })
+    }
+
+    /// What an operator hears of it.
+    pub fn saved(&self) -> SavedDelta {
+        let DeltaHead { ranges, content_bytes: bytes, lost_ranges, lost_bytes, .. } = *self;
+        SavedDelta { ranges, bytes, lost_ranges, lost_bytes }
     }
 
     /// The version of a head that is whole but of another version than this program's.
@@ -140,7 +154,16 @@ mod tests {
     fn a_head_comes_back_and_every_flipped_byte_is_noticed() {
         let position =
             Position { generation: Generation { number: 3, tag: 4 }, incarnation: Incarnation(5), seq: Seq(6) };
-        let head = DeltaHead { tag: 1, position, batches: 7, file_bytes: 8, chain: 9, ..DeltaHead::default() };
+        let head = DeltaHead {
+            tag: 1,
+            position,
+            batches: 7,
+            file_bytes: 8,
+            chain: 9,
+            lost_ranges: 1,
+            lost_bytes: 2,
+            ..DeltaHead::default()
+        };
         let image = head.encode();
         assert_eq!(DeltaHead::decode(&image), Some(head));
         for at in 0..image.len() {

@@ -23,6 +23,8 @@ pub const VERSION: u16 = 1;
 pub const INDEX_BYTES: usize = META_BLOCK_BYTES as usize;
 const FIXED_BYTES: usize = 64;
 const ENTRY_BYTES: usize = 24;
+/// The flag of a range that is lost.
+const LOST: u16 = 1;
 /// Saved ranges that one batch can hold.
 pub const ENTRIES_MAX: usize = (INDEX_BYTES - FIXED_BYTES - 4) / ENTRY_BYTES;
 const BLOCK: IndexBlock =
@@ -41,6 +43,8 @@ pub struct UndoEntry {
     /// Where its content starts, from the start of the batch; 0: it was all zeroes, nothing is kept.
     pub payload_at: u32,
     pub payload_crc: u32,
+    /// Of a delta: what stood there is lost, and nothing is kept. The undo store has none of these.
+    pub is_lost: bool,
 }
 
 impl UndoEntry {
@@ -86,7 +90,7 @@ impl UndoIndex {
             w.u32(e.payload_at);
             w.u32(e.payload_crc);
             w.u16(e.volume.0);
-            w.u16(0);
+            w.u16(if e.is_lost { LOST } else { 0 });
         }
         w.sealed(INDEX_BYTES)
     }
@@ -125,8 +129,9 @@ pub(crate) fn checksum(block: &[u8]) -> Option<u32> {
 
 fn decode_entry(r: &mut FieldDecoder<'_>, batch_bytes: u32) -> Option<UndoEntry> {
     let (offset, length, payload_at, payload_crc) = (r.u64()?, r.u32()?, r.u32()?, r.u32()?);
-    let (volume, spare) = (VolumeId(r.u16()?), r.u16()?);
-    let entry = UndoEntry { volume, offset, length, payload_at, payload_crc };
+    let (volume, flags) = (VolumeId(r.u16()?), r.u16()?);
+    let is_lost = flags == LOST;
+    let entry = UndoEntry { volume, offset, length, payload_at, payload_crc, is_lost };
     let range_fits = offset.is_multiple_of(SECTOR_BYTES)
         && length > 0
         && u64::from(length).is_multiple_of(SECTOR_BYTES)
@@ -139,7 +144,8 @@ fn decode_entry(r: &mut FieldDecoder<'_>, batch_bytes: u32) -> Option<UndoEntry>
                 .checked_next_multiple_of(BLOCK_BYTES as u32)
                 .and_then(|content| payload_at.checked_add(content))
                 .is_some_and(|end| end <= batch_bytes));
-    (spare == 0 && range_fits && payload_fits).then_some(entry)
+    let flags_fit = flags == 0 || is_lost && payload_at == 0;
+    (flags_fit && range_fits && payload_fits).then_some(entry)
 }
 
 /// A saved range and where its content lies.
@@ -407,6 +413,7 @@ impl UndoStore {
                 length: r.length,
                 payload_at,
                 payload_crc: r.crc.unwrap_or_default(),
+                is_lost: false,
             }
         };
         let entries: Vec<UndoEntry> = ranges.iter().map(entry).collect();
@@ -469,7 +476,7 @@ impl UndoStore {
     /// Takes up a block found at [`UndoStore::next_offset`] if it is the index of the next batch.
     pub fn follows(&self, tag: u64, boot: Incarnation, index: &UndoIndex) -> bool {
         let belongs = index.tag == tag && self.mark() == Some(index.mark);
-        let belongs = belongs && (self.boot..=boot).contains(&index.boot);
+        let belongs = belongs && (self.boot..=boot).contains(&index.boot) && !index.entries.iter().any(|e| e.is_lost);
         let next = index.ring_offset == self.tail && index.ordinal == self.next_ordinal && index.chain == self.chain;
         belongs && next && index.ring_offset + u64::from(index.bytes) <= self.bytes
     }
@@ -592,8 +599,23 @@ mod tests {
             chain: 77,
             bytes: 4096 + 8192,
             entries: vec![
-                UndoEntry { volume: VolumeId(1), offset: 4096, length: 8192, payload_at: 4096, payload_crc: 5 },
-                UndoEntry { volume: VolumeId(0), offset: 0, length: 512, payload_at: 0, payload_crc: 0 },
+                UndoEntry {
+                    volume: VolumeId(1),
+                    offset: 4096,
+                    length: 8192,
+                    payload_at: 4096,
+                    payload_crc: 5,
+                    is_lost: false,
+                },
+                UndoEntry {
+                    volume: VolumeId(0),
+                    offset: 0,
+                    length: 512,
+                    payload_at: 0,
+                    payload_crc: 0,
+                    is_lost: false,
+                },
+                UndoEntry { volume: VolumeId(2), offset: 0, length: 512, payload_at: 0, payload_crc: 0, is_lost: true },
             ],
         }
     }

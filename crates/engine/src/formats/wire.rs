@@ -188,6 +188,10 @@ pub mod flags {
     pub const FAILED: u16 = 256;
     /// Void: of what is written to `volume` from here on nothing is sent.
     pub const SETS_ASIDE: u16 = 512;
+    /// Saved: it is not, as its file would be larger than its file system allows.
+    pub const TOO_LARGE: u16 = 1024;
+    /// Saved: it is not, as too many earlier deltas are kept.
+    pub const TOO_MANY: u16 = 2048;
 }
 
 /// A frame's header, decoded. Fields that a kind does not use are zero.
@@ -437,6 +441,7 @@ impl Ack {
             None => 0,
             Some(Pause::PeerFull) => 1,
             Some(Pause::HistoryFull) => 5,
+            Some(Pause::DeltaUnsaved) => 9,
         };
         w.u8(paused | u8::from(self.wants_flush) << 1);
         w.u64(self.noted.0);
@@ -447,15 +452,16 @@ impl Ack {
         let mut r = FieldDecoder(bytes);
         let (received, durable, applied) = (Seq(r.number()?), Seq(r.number()?), Seq(r.number()?));
         let (granted_bytes, applied_wall, bits) = (r.number()?, r.wall()?, r.u8()?);
-        let paused = match bits & 5 {
+        let paused = match bits & 13 {
             0 => None,
             1 => Some(Pause::PeerFull),
             5 => Some(Pause::HistoryFull),
+            9 => Some(Pause::DeltaUnsaved),
             _ => return None,
         };
         let (wants_flush, noted) = (bits & 2 != 0, Seq(r.number()?));
         let ack = Ack { received, durable, applied, granted_bytes, applied_wall, paused, noted, wants_flush };
-        (bits <= 7 && r.is_empty()).then_some(ack)
+        (bits <= 15 && r.is_empty()).then_some(ack)
     }
 }
 

@@ -232,6 +232,21 @@ pub(super) fn saved(group: &mut Group, cx: &mut Cx, header: &FrameHeader) {
         );
         return end(group, cx, &order, Refusal::new(RefusalCode::DeltaSpace, why));
     }
+    let unsaved = [
+        (
+            flags::TOO_LARGE,
+            "the file system of the other node's state directory takes no file as large as what it holds where the two differ (16 TiB \
+            on ext4; 'ulimit -f' is a limit too): nothing was overwritten; '--discard' saves nothing",
+        ),
+        (
+            flags::TOO_MANY,
+            "the state directory of the other node keeps as many earlier deltas as it may ('delta.1' and so on in the group's \
+            directory): move one away or remove it, and type it again; nothing was overwritten, and '--discard' saves nothing",
+        ),
+    ];
+    if let Some((_, why)) = unsaved.into_iter().find(|(flag, _)| header.flags & flag != 0) {
+        return end(group, cx, &order, Refusal::new(RefusalCode::DeltaFailed, why));
+    }
     if header.flags & flags::FAILED != 0 {
         let why = "a disk of the other node failed while it saved what it holds where the two differ ('farshore log' there says which): \
                    nothing was overwritten; '--discard' saves nothing";

@@ -198,6 +198,7 @@ impl ShownGroup<'_> {
             peer_window: secondary.window_left(common, now.mono),
             held_answers: common.window.held(now.mono),
             rollback_point: secondary.rollback_point(common),
+            saved_delta: secondary.delta.saved(),
             writes: common.counters.writes,
             written_bytes: common.counters.written_bytes,
             streamed_bytes: common.counters.streamed_bytes,

@@ -24,15 +24,16 @@ use crate::formats::undo::{
 use crate::formats::wire::{FrameHeader, FrameKind, VolumeRange, flags};
 use crate::ids::{Generation, Position, Seq, VolumeId, VolumeSet};
 use crate::injected_fault::{Fault, injected};
-use crate::limits::{PART_BYTES_MAX, REGION_BYTES, SYNC_STALLED_AFTER};
+use crate::limits::{PART_BYTES_MAX, REGION_BYTES, SAVE_PIECE_BYTES_MAX, SYNC_STALLED_AFTER};
 use crate::records::bits::AfterBits;
 use crate::secondary::Secondary;
-use crate::secondary::replica::{delta_is_there, pause_for_delta};
+use crate::secondary::replica::{delta_gets_on, delta_is_there, pause_for_delta};
 use crate::shared::bits_walk::join_words;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::Phase;
 use crate::shared::operation_slots::{DeltaPart, SlotOperation};
+use crate::status::SavedDelta;
 use crate::time::Mono;
 use crate::{Buf, Event, IoDone, IoError, IoResult, Output, SendPayload, Slice, Store, WriteBytes};
 
@@ -40,11 +41,17 @@ use crate::{Buf, Event, IoDone, IoError, IoResult, Output, SendPayload, Slice, S
 const BATCH_BYTES_MIN: u64 = 8 * REGION_BYTES;
 
 /// What an operator reads of a sync that cannot end.
-pub(crate) const NO_SPACE: &str = "history full: the sync overwrote a history of this node's own, and its state directory has no space for \
-    the delta of that; the sync ends when there is some, or when the rollback point is given up ('farshore mark drop GROUP NAME --discard')";
-const NOT_SAVED: &str = "history full: the sync overwrote a history of this node's own, and the delta of that cannot be saved, as a disk fails or \
-    what the undo store holds is damaged ('farshore log'); it is tried again, and the sync ends when that is put right, or when the rollback \
-    point is given up ('farshore mark drop GROUP NAME --discard')";
+const NO_SPACE: &str = "delta unsaved: the sync overwrote a history of this node's own, and its state directory has no space for the delta of \
+    that; the sync ends when there is some, or when the rollback point is given up ('farshore mark drop GROUP NAME --discard')";
+const TOO_LARGE: &str = "delta unsaved: the sync overwrote a history of this node's own, and the file system of its state directory takes no file \
+    as large as the delta of that (16 TiB on ext4; 'ulimit -f' is a limit too); the sync ends when it does, or when the rollback point is given up \
+    ('farshore mark drop GROUP NAME --discard')";
+const TOO_MANY: &str = "delta unsaved: the sync overwrote a history of this node's own, and the group's state directory keeps as many earlier \
+    deltas as it may ('delta.1' and so on); the sync ends when one of them is moved away or removed, or when the rollback point is given up \
+    ('farshore mark drop GROUP NAME --discard')";
+const NOT_SAVED: &str = "delta unsaved: the sync overwrote a history of this node's own, and the delta of that cannot be saved, as a disk fails \
+    ('farshore log'); it is tried again, and the sync ends when that is put right, or when the rollback point is given up \
+    ('farshore mark drop GROUP NAME --discard')";
 
 /// Where it comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,12 +116,21 @@ enum ContentPlace {
     /// With its checksum.
     UndoStore(u64, u32),
     Zeroes,
+    /// The undo store does not hold any more what stood there.
+    Lost,
 }
 
 impl ContentPlace {
     fn of(saved: &SavedRange) -> ContentPlace {
         saved.undo_offset.map_or(ContentPlace::Zeroes, |offset| ContentPlace::UndoStore(offset, saved.crc))
     }
+}
+
+/// A step that failed, and what an operator reads of that.
+#[derive(Clone, Copy, Debug)]
+struct DeltaFailure {
+    part: DeltaPart,
+    words: &'static str,
 }
 
 /// A delta that is being saved.
@@ -139,7 +155,9 @@ pub(crate) struct DeltaSave {
     before: ((usize, u64), DeltaHead),
     reading_bytes: u64,
     /// Why what a sync overwrote cannot be saved, as far as that was tried.
-    failure: Option<&'static str>,
+    failure: Option<DeltaFailure>,
+    /// The last one that this run of the node saved.
+    saved: Option<SavedDelta>,
     /// When the peer was shown last that it gets on.
     shown_at: Mono,
 }
@@ -158,9 +176,19 @@ impl DeltaSave {
         (self.reading_bytes, self.failure) = (0, None);
     }
 
+    /// What stands in the state directory stays there.
+    pub fn after_promotion(self) -> DeltaSave {
+        DeltaSave { saved: self.saved, ..DeltaSave::default() }
+    }
+
     /// Why the sync cannot end that waits for it.
     pub fn failure(&self) -> Option<&'static str> {
-        self.failure
+        self.failure.map(|failure| failure.words)
+    }
+
+    /// The last one that this run of the node saved.
+    pub fn saved(&self) -> Option<SavedDelta> {
+        self.saved
     }
 
     /// There may be space by now.
@@ -177,10 +205,12 @@ impl DeltaSave {
 
     /// The next ranges, as many as one batch takes and there is memory for; none: all is saved.
     fn next_ranges(&mut self, common: &GroupCommon, room: u64) -> Vec<DeltaRange> {
-        let room = room.clamp(BATCH_BYTES_MIN, PART_BYTES_MAX);
         match self.source {
-            DeltaSource::Union => self.next_regions(common, room),
-            DeltaSource::Overwritten => self.next_overwritten(&common.undo, room),
+            DeltaSource::Union => self.next_regions(common, room.clamp(BATCH_BYTES_MIN, PART_BYTES_MAX)),
+            // A range alone may be as long. With less to a batch, indices would make the file much longer than the undo store.
+            DeltaSource::Overwritten => {
+                self.next_overwritten(&common.undo, room.clamp(SAVE_PIECE_BYTES_MAX, PART_BYTES_MAX))
+            }
         }
     }
 
@@ -232,10 +262,17 @@ impl DeltaSave {
         let mut at = INDEX_BYTES as u32;
         let mut content = Vec::new();
         let mut entries = Vec::new();
-        for (DeltaRange { range, .. }, read) in batch.ranges.iter().zip(batch.content) {
+        let head = &mut self.head;
+        for (DeltaRange { range, place }, read) in batch.ranges.iter().zip(batch.content) {
             let length = range.length as u32;
+            let is_lost = matches!(place, ContentPlace::Lost);
+            let (count, sum) = (if is_lost { 1 } else { 0 }, if is_lost { range.length } else { 0 });
+            head.lost_ranges += count;
+            head.lost_bytes += sum;
+            head.content_bytes += range.length - sum;
             let (payload_at, payload_crc) = read.as_ref().map_or((0, 0), |(_, crc)| (at, *crc));
-            entries.push(UndoEntry { volume: range.volume, offset: range.offset, length, payload_at, payload_crc });
+            let (volume, offset) = (range.volume, range.offset);
+            entries.push(UndoEntry { volume, offset, length, payload_at, payload_crc, is_lost });
             if let Some((buf, _)) = read {
                 let whole = length.next_multiple_of(BLOCK_BYTES as u32);
                 at += whole;
@@ -245,9 +282,7 @@ impl DeltaSave {
                 }
             }
         }
-        let head = &mut self.head;
         head.ranges += entries.len() as u64;
-        head.content_bytes += batch.ranges.iter().map(|part| part.range.length).sum::<u64>();
         let index = UndoIndex {
             tag: head.tag,
             ring_offset: head.file_bytes,
@@ -343,6 +378,11 @@ impl Secondary {
 
     /// A step has ended.
     pub fn delta_done(&mut self, common: &mut GroupCommon, cx: &mut Cx, part: DeltaPart, result: IoResult) {
+        if part == DeltaPart::Head && result.is_ok() {
+            // It is whole, whatever became of the session or of the sync meanwhile, and stays.
+            self.delta.saved = Some(self.delta.head.saved());
+            cx.event(common.id(), Event::DeltaSaved(self.delta.head.saved()));
+        }
         if matches!(self.delta.stage, DeltaStage::Stored) {
             // What ended is of an earlier attempt.
             return self.begin_delta(common, cx);
@@ -363,16 +403,37 @@ impl Secondary {
         }
         match result {
             Ok(done) => self.delta_step(common, cx, part, done),
+            Err(IoError::Damaged) if matches!(part, DeltaPart::Read(_)) => self.delta_lacks(common, cx, part),
             Err(error) if self.delta.source == DeltaSource::Overwritten => delta_failed(self, common, cx, part, error),
-            Err(IoError::NoSpace) => {
-                cx.coverage.hit(CoveragePoint::DeltaWithoutSpace);
-                self.answer_delta(common, cx, flags::NO_SPACE);
+            Err(error) => {
+                let flags = match error {
+                    IoError::NoSpace => flags::NO_SPACE,
+                    IoError::TooLarge => flags::TOO_LARGE,
+                    IoError::TooManyDeltas => flags::TOO_MANY,
+                    IoError::Io | IoError::Damaged => flags::FAILED,
+                };
+                if flags == flags::NO_SPACE {
+                    cx.coverage.hit(CoveragePoint::DeltaWithoutSpace);
+                }
+                self.answer_delta(common, cx, flags);
             }
-            Err(_) => self.answer_delta(common, cx, flags::FAILED),
         }
     }
 
+    /// What was saved of a range is damaged, however often it is read: the delta says so, and has all the rest.
+    fn delta_lacks(&mut self, common: &mut GroupCommon, cx: &mut Cx, part: DeltaPart) {
+        if let (DeltaStage::Reading(batch), DeltaPart::Read(at)) = (&mut self.delta.stage, part) {
+            cx.coverage.hit(CoveragePoint::DeltaLacksRange);
+            batch.ranges[at].place = ContentPlace::Lost;
+        }
+        self.delta_step(common, cx, part, IoDone::Done);
+    }
+
     fn delta_step(&mut self, common: &mut GroupCommon, cx: &mut Cx, part: DeltaPart, done: IoDone) {
+        let has_mended = |failure: &mut DeltaFailure| part.stage() >= failure.part.stage();
+        if !matches!(part, DeltaPart::Read(_)) && self.delta.failure.take_if(has_mended).is_some() {
+            delta_gets_on(&mut self.replica, common);
+        }
         match part {
             DeltaPart::Renew | DeltaPart::Batch => self.read_for_delta(common, cx),
             DeltaPart::Read(at) => {
@@ -391,8 +452,6 @@ impl Secondary {
             }
             DeltaPart::Flush => self.delta.write_head(common, cx),
             DeltaPart::Head => {
-                let DeltaHead { ranges, content_bytes: bytes, .. } = self.delta.head;
-                cx.event(common.id(), Event::DeltaSaved { ranges, bytes });
                 if self.delta.source == DeltaSource::Overwritten {
                     cx.coverage.hit(CoveragePoint::SyncLeftDelta);
                     self.delta.forget();
@@ -431,7 +490,7 @@ impl Secondary {
                     let (store, crc) = (Store::Undo(id), Some(crc));
                     cx.out.push_back(Output::Read { token: token(), store, offset, length, crc });
                 }
-                ContentPlace::Zeroes => {}
+                ContentPlace::Zeroes | ContentPlace::Lost => {}
             }
         }
         self.delta.stage = DeltaStage::Reading(DeltaBatch { ranges, content, left });
@@ -489,9 +548,17 @@ fn delta_failed(secondary: &mut Secondary, common: &mut GroupCommon, cx: &mut Cx
     }
     secondary.delta.stage = DeltaStage::Failed { retry, due: false };
     secondary.delta.reading_bytes = 0;
-    let words = if error == IoError::NoSpace { NO_SPACE } else { NOT_SAVED };
-    secondary.delta.failure = Some(words);
-    pause_for_delta(&mut secondary.replica, common, cx, words);
+    let words = match error {
+        IoError::NoSpace => NO_SPACE,
+        IoError::TooLarge => TOO_LARGE,
+        IoError::TooManyDeltas => TOO_MANY,
+        IoError::Io | IoError::Damaged => NOT_SAVED,
+    };
+    let before = secondary.delta.failure.replace(DeltaFailure { part, words });
+    if before.is_none_or(|before| before.words != words) {
+        cx.event(common.id(), Event::Note(words.into()));
+    }
+    pause_for_delta(&mut secondary.replica, common, cx);
 }
 
 /// Whether the peer is to be shown that this gets on: it hears nothing else meanwhile, and would give the sync up.

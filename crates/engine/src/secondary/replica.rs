@@ -11,8 +11,7 @@ mod apply;
 mod flush;
 mod land;
 
-pub(crate) use apply::pause_for_delta;
-pub(crate) use flush::delta_is_there;
+pub(crate) use flush::{delta_gets_on, delta_is_there, pause_for_delta};
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -102,7 +101,7 @@ impl OrderedReplica {
     }
 
     pub fn paused(&self) -> Option<Pause> {
-        self.paused
+        if self.cycle.is_paused() { Some(Pause::DeltaUnsaved) } else { self.paused }
     }
 
     /// A primary sends on this session.
@@ -214,10 +213,11 @@ impl OrderedReplica {
 
     /// What is to be confirmed, if anything is, and how often the window was taken back. `begins`: a stream waits to begin.
     pub fn due_ack(&mut self, common: &mut GroupCommon, cx: &mut Cx, begins: bool) -> Option<(Ack, u64)> {
-        let says = self.streaming || begins && self.paused.is_some();
+        let says = self.streaming || begins && self.paused().is_some();
         if !core::mem::take(&mut self.ack_due) || !says || cx.peer.link.is_none() {
             return None;
         }
+        let paused = self.paused();
         let window = &mut self.way.window;
         let window_bytes = window.size_bytes();
         let granted_bytes = window.grant(cx.allowance, cx.now.mono, cx.peer.round_trip);
@@ -231,7 +231,7 @@ impl OrderedReplica {
             applied: self.progress.applied_on_disk(),
             granted_bytes,
             applied_wall: self.progress.applied_wall(),
-            paused: self.paused,
+            paused,
             noted: self.journal.noted(),
             wants_flush: self.journal.wants_flush() && self.journal.primary_flushed() < self.progress.written(),
         };

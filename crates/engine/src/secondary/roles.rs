@@ -21,10 +21,14 @@ impl Secondary {
     pub fn promote_needs_force(&self, common: &GroupCommon, cx: &Cx, peer: &Greeting) -> Option<Refusal> {
         let at = self.promotable(common).map_or(0, |(position, _)| position.seq.0);
         let lacking = lacks_volume(common, at);
+        let undoes = self.undoes_fork(common).map(undoes_words);
         // Whatever else speaks against it: what --force gives up is said before.
-        let refusal = |code, why: String| {
-            let besides = lacking.as_ref().filter(|_| code != RefusalCode::PeerIsPrimary);
-            Some(Refusal::new(code, besides.map_or(why.clone(), |besides| format!("{why}; besides, {besides}"))))
+        let refusal = |code, mut why: String| {
+            let lacking = lacking.as_deref().filter(|_| code != RefusalCode::PeerIsPrimary);
+            for besides in lacking.into_iter().chain(undoes) {
+                why = format!("{why}; besides, {besides}");
+            }
+            Some(Refusal::new(code, why))
         };
         let position = self.promotable(common).map_or(Position::default(), |(position, _)| position);
         let hello = match peer.said() {
@@ -113,6 +117,20 @@ fn peer_says_nothing(cx: &Cx, peer: &Greeting, at: u64, window: Option<Duration>
         unfit.unwrap_or(silent)
     );
     (if unfit.is_some() { RefusalCode::PeerUnfit } else { RefusalCode::PeerSilent }, why)
+}
+
+/// What a promotion would undo. `all_written`: only the delta of it is missing.
+fn undoes_words(all_written: bool) -> &'static str {
+    match all_written {
+        true => {
+            "all of the sync from the peer is written here, and only the delta of what it overwrote of this node's own history is missing: \
+             --force goes back to that history; for what was synced let the sync end first, or give up what only this node had ('farshore mark \
+             drop GROUP NAME --discard')"
+        }
+        false => {
+            "the sync under way overwrites a history of this node's own, and --force goes back to that history, as it was before"
+        }
+    }
 }
 
 /// The copy, at this number, is one without a volume that its primary set aside: what a promotion would give.

@@ -45,12 +45,19 @@ pub(crate) const NO_SPACE: &str =
 const NO_DELTA: &str =
     "; what the sync has overwritten of this node's own history is lost with it, and no delta will hold it";
 
+/// What a promotion says that undid a sync over a fork, behind the image.
+const UNDONE: &str = ", this node's own history, as it was before the sync from the peer, which is undone";
+const ALL_UNDONE: &str = ", this node's own history, as it was before the sync from the peer: all of that was written here and only its delta \
+    was missing, and it is undone";
+
 /// A rollback under way.
 #[derive(Debug)]
 pub(crate) struct Rollback {
     stage: RollbackStage,
     /// It began before the start was through.
     mid_start: bool,
+    /// What whoever ordered it hears of a sync over a fork that it undoes.
+    undone: &'static str,
 }
 
 #[derive(Debug)]
@@ -82,21 +89,21 @@ struct WriteBack {
 
 impl Rollback {
     /// Nothing of the copy's journal is needed for it: a promotion goes back to the image before the sync.
-    fn of_promotion(common: &mut GroupCommon, promotion: Promotion) -> Rollback {
+    fn of_promotion(common: &mut GroupCommon, promotion: Promotion, undone: &'static str) -> Rollback {
         let mid_start = !common.lifecycle.is_running();
         if mid_start {
             // The journal was not read to its end: what else it holds is not known.
             common.volumes.copies_mut().for_each(|copy| copy.dirty.set_all());
         }
         common.lifecycle.enter(Phase::RollingBack(AfterRollback::Promote(promotion)));
-        Rollback { stage: RollbackStage::Quiesce, mid_start }
+        Rollback { stage: RollbackStage::Quiesce, mid_start, undone }
     }
 
     /// One that was cut short goes on from where it is on record.
     fn of_start(common: &mut GroupCommon, cx: &mut Cx) -> Rollback {
         cx.coverage.hit(CoveragePoint::RollbackResumed);
         common.lifecycle.enter(Phase::RollingBack(AfterRollback::Start));
-        Rollback { stage: RollbackStage::Recording, mid_start: false }
+        Rollback { stage: RollbackStage::Recording, mid_start: false, undone: "" }
     }
 
     /// The only way from one stage to the next.
@@ -313,9 +320,14 @@ impl Secondary {
 
     pub fn begin_rollback(&mut self, common: &mut GroupCommon, cx: &mut Cx, promotion: Promotion) {
         self.lost_session();
+        let undone = match self.undoes_fork(common) {
+            Some(true) => ALL_UNDONE,
+            Some(false) => UNDONE,
+            None => "",
+        };
         // The way back undoes what the sync overwrote: nothing of it is given up.
         self.delta.forget();
-        self.rollback = Some(Rollback::of_promotion(common, promotion));
+        self.rollback = Some(Rollback::of_promotion(common, promotion, undone));
         self.proceed_rollback(common, cx);
     }
 
@@ -338,6 +350,7 @@ impl Secondary {
         match then {
             AfterRollback::Promote(promotion) if !common.sb.identity.inconsistent => {
                 // The sync ended meanwhile: its image is the newer one.
+                rollback.undone = "";
                 common.lifecycle.enter(Phase::Promoting(promotion));
                 // The time to look for space again may have come and gone on the way back.
                 self.replica.retry_apply(common, cx);
@@ -450,6 +463,18 @@ impl Secondary {
         } else if let Some(rollback) = &mut self.rollback {
             rollback.retry(common, cx);
         }
+    }
+
+    /// A promotion would undo a sync that overwrites a history of this node's own; true: only its delta is missing.
+    pub fn undoes_fork(&self, common: &GroupCommon) -> Option<bool> {
+        let point = common.sb.rollback_point;
+        let undoes = common.sb.identity.inconsistent && point.is_of_fork && !point.was_damaged();
+        undoes.then(|| self.replica.awaits_delta())
+    }
+
+    /// What was undone for the promotion that is being recorded, behind the image that is promoted.
+    pub fn take_undone(&mut self) -> &'static str {
+        self.rollback.as_mut().map_or("", |rollback| core::mem::take(&mut rollback.undone))
     }
 
     // ---- the point -------------------------------------------------------------------------------------------------
@@ -588,8 +613,13 @@ pub(crate) fn command_drop_point(
         );
         return cx.refuse(id, RefusalCode::DeltaUnsaved, why);
     }
-    let besides =
-        if has_own { ", and of what the sync overwrites of this node's own history no delta is saved" } else { "" };
+    let besides = match has_own {
+        true if common.slots.heads_delta() => {
+            ", and of what the sync overwrote of this node's own history a delta is being completed, which stays if it comes to its end"
+        }
+        true => ", and of what the sync overwrites of this node's own history no delta is saved",
+        false => "",
+    };
     let text = format!(
         "{name} is given up{besides}; until the snapshot under way has ended this node has no image that could be promoted"
     );

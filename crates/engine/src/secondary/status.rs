@@ -16,7 +16,9 @@ impl Secondary {
         if self.restore_waits_for_space(common) {
             return Some((Pause::PeerFull, NO_SPACE));
         }
-        self.replica.paused().map(|pause| (pause, self.delta.failure().unwrap_or(pause.words())))
+        let pause = self.replica.paused()?;
+        let of_delta = self.delta.failure().filter(|_| pause == Pause::DeltaUnsaved);
+        Some((pause, of_delta.unwrap_or(pause.words())))
     }
 
     /// A secondary shows the state its primary reported, unless it knows better.

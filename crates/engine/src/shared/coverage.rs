@@ -108,6 +108,7 @@ coverage_points! {
     DeltaWithoutSpace,
     SyncWithoutDelta,
     SyncLeftDelta,
+    DeltaLacksRange,
     ForkOrderEnded,
     ForkTakenBack,
     TailPulled,

@@ -71,6 +71,18 @@ pub(crate) enum DeltaPart {
     Head,
 }
 
+impl DeltaPart {
+    /// What has to be done before comes first.
+    pub fn stage(self) -> u8 {
+        match self {
+            DeltaPart::Renew => 0,
+            DeltaPart::Read(_) | DeltaPart::Batch => 1,
+            DeltaPart::Flush => 2,
+            DeltaPart::Head => 3,
+        }
+    }
+}
+
 /// Operations by slot; a slot is reused only after its operation is gone.
 #[derive(Debug)]
 pub(crate) struct OperationSlots {
@@ -157,6 +169,11 @@ impl OperationSlots {
     /// Something of a delta is in flight.
     pub fn saves_delta(&self) -> bool {
         self.ops.iter().any(|op| matches!(op, Some(SlotOperation::Delta(_))))
+    }
+
+    /// The head that makes a delta whole is on its way.
+    pub fn heads_delta(&self) -> bool {
+        self.ops.iter().any(|op| matches!(op, Some(SlotOperation::Delta(DeltaPart::Head))))
     }
 
     /// A write of a snapshot is on its way to the undo store, also of one that is over.

@@ -399,10 +399,12 @@ fn delta_head_table() -> String {
         number("chosen generation tag", 8, 0xd6, ""),
         number("batches", 8, 0xd7, "that follow"),
         number("ranges", 8, 0xd8, "in them"),
-        number("content bytes", 8, 0xd9, "of the ranges"),
+        number("content bytes", 8, 0xd9, "of the ranges, without the lost ones"),
         number("file bytes", 8, 0xda, "where the last batch ends"),
         number("chain", 4, 0xdb, "checksum of the last index; 0: none"),
-        zero(3984, ""),
+        number("lost ranges", 8, 0xdc, "of the ranges: what stood there could not be read any more"),
+        number("lost bytes", 8, 0xdd, "of the lost ranges"),
+        zero(3968, ""),
         checksum(&image, ""),
     ]);
     table("delta head", &image, fields)
@@ -415,7 +417,7 @@ fn saved_range_table() -> String {
         number("payload at", 4, 0x1000, "in the batch; 0: all zeroes, no content kept"),
         number("payload checksum", 4, 0xf2f2, "of the content"),
         number("volume", 2, 0xf1, ""),
-        zero(2, "has to be zero"),
+        number("flags", 2, 0, "0; 1, in a delta alone: no zeroes, what stood there is lost; others are refused"),
     ];
     table("saved range", &samples::undo_index().encode()[64..88], fields)
 }

@@ -132,6 +132,8 @@ fn frame_flags() -> String {
         (wire::flags::NO_SPACE, "no space for what is to be saved"),
         (wire::flags::FAILED, "a disk failed meanwhile"),
         (wire::flags::SETS_ASIDE, "from here on the volume is set aside"),
+        (wire::flags::TOO_LARGE, "the file of what is to be saved would be too large"),
+        (wire::flags::TOO_MANY, "too many earlier deltas are kept"),
     ];
     flags.map(|(bit, meaning)| format!("{bit} {meaning}")).join("; ")
 }
@@ -360,7 +362,8 @@ fn sync_begin_table() -> String {
 /// The flags of an ack: one is said with another, so each pair is looked at, and no other byte is read.
 fn ack_flags() -> String {
     let written = |paused, wants_flush| Ack { paused, wants_flush, ..samples::ack() }.encode()[40];
-    let [volume, store] = [Pause::PeerFull, Pause::HistoryFull].map(|pause| written(Some(pause), false));
+    let pauses = [Pause::PeerFull, Pause::HistoryFull, Pause::DeltaUnsaved];
+    let [volume, store, delta] = pauses.map(|pause| written(Some(pause), false));
     let flush = written(None, true);
     assert_eq!(written(None, false), 0);
     let image = samples::ack().encode();
@@ -370,13 +373,13 @@ fn ack_flags() -> String {
         Ack::decode(&image).is_some()
     };
     let known: Vec<u8> = (0..=u8::MAX).filter(is_read).collect();
-    let mut wanted = vec![0, volume, store, flush, volume | flush, store | flush];
+    let mut wanted = vec![0, volume, store, delta, flush, volume | flush, store | flush, delta | flush];
     wanted.sort_unstable();
     assert_eq!(known, wanted, "what an ack's flags may be");
-    let with = store & !volume;
+    let (with, with_delta) = (store & !volume, delta & !volume);
     format!(
-        "{volume} applying waits for space, on a volume or (with {with}) in the undo store; {flush} P should flush: the \
-         journal fills; others are refused"
+        "{volume} applying waits for space, on a volume or (with {with}) in the undo store, or (with {with_delta}) the end of a sync waits \
+         for its delta; {flush} P should flush: the journal fills; others are refused"
     )
 }
 

@@ -256,6 +256,7 @@ pub fn undo_index() -> undo::UndoIndex {
         length: 0x1e00,
         payload_at: 0x1000,
         payload_crc: 0xf2f2,
+        is_lost: false,
     };
     undo::UndoIndex {
         tag: 0xf3,
@@ -281,5 +282,7 @@ pub fn delta_head() -> DeltaHead {
         content_bytes: 0xd9,
         file_bytes: 0xda,
         chain: 0xdb,
+        lost_ranges: 0xdc,
+        lost_bytes: 0xdd,
     }
 }

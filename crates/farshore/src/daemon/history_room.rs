@@ -1,4 +1,5 @@
-//! Whether what a sync overwrites fits into `history`: without room the group pauses, and before that somebody can still set it.
+//! Whether what a sync overwrites fits into `history`: without room the group pauses, and before that somebody can still set it. And what the
+//! delta of a sync over a fork needs, which is no matter of `history`.
 
 use engine::identity::{Decision, DecisionReason, Role};
 use engine::state::{Pause, State};
@@ -6,11 +7,16 @@ use engine::status::{GroupStatus, MeetingStatus};
 use engine::undo::space_for_sync;
 use settings::limits::{GIB, MIB};
 use settings::{ConfiguredGroup, NodeName};
-use units::exact::size_text;
+use units::exact::{show_size, size_text};
 
 /// As `status` warns: before the full sync that the group waits for, and while a sync stands still. `is_full`: the sync under way is one.
 pub(super) fn of_group(node: &NodeName, group: &ConfiguredGroup, now: &GroupStatus, is_full: bool) -> Option<String> {
     let stands_still = now.state == State::Paused(Pause::HistoryFull);
+    if now.state == State::Paused(Pause::DeltaUnsaved) {
+        let used_bytes = now.rollback_point.as_ref().map(|point| point.used_bytes);
+        let secondary = if now.role == Role::Primary { group.peer_of(node)? } else { node };
+        return Some(of_delta(group.name.as_str(), secondary.as_str(), used_bytes));
+    }
     match now.role {
         Role::Primary if stands_still => {
             let differs_bytes = if is_full { volume_bytes(now) } else { now.peer.dirty_bytes };
@@ -104,6 +110,18 @@ fn paused(group: (&str, bool), secondary: &str, need: u64, have: u64) -> Option<
     })
 }
 
+/// What the delta of a sync takes that is written to its end. `used_bytes`: what the undo store holds, where that is known.
+fn of_delta(group: &str, secondary: &str, used_bytes: Option<u64>) -> String {
+    let room = used_bytes
+        .map_or_else(|| "as much again as the sync overwrote".to_owned(), |used| format!("up to {}", show_size(used)));
+    format!(
+        "the sync waits for its delta alone: {secondary} saves what it overwrote of its own history as the file 'delta', which takes {room} in the \
+         state directory there, beside what 'history' may take ('farshore status {group}' there says what is in the way); to give up what only \
+         {secondary} had, {} there",
+        given_up((group, true))
+    )
+}
+
 /// In the largest unit in which a person would write it, and never less.
 fn to_set(bytes: u64) -> String {
     if bytes > GIB { format!("{}GiB", bytes.div_ceil(GIB)) } else { format!("{}MiB", bytes.div_ceil(MIB)) }
@@ -128,6 +146,16 @@ mod tests {
         }
         let warning = paused(("db", false), "beta", reserved_for_all(1024 * GIB), 16 * GIB).expect("it does not fit");
         assert!(warning.starts_with("the sync needs history = \"1152GiB\" or more and has \"16GiB\""), "{warning}");
+    }
+
+    /// More of `history` lets no sync go on that waits for its delta.
+    #[test]
+    fn a_sync_that_waits_for_its_delta_is_told_what_that_takes() {
+        for (used_bytes, room) in [(None, "as much again"), (Some(3 << 30), "3 GiB")] {
+            let warning = of_delta("db", "beta", used_bytes);
+            assert!(warning.contains(room) && warning.contains("state directory"), "{warning}");
+            assert!(warning.contains("--discard") && !warning.contains("raise history"), "{warning}");
+        }
     }
 
     /// What the engine decided is asked for, not the words that it says of it.

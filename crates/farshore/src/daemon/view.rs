@@ -410,9 +410,22 @@ fn warnings(
     warnings.extend(queue_warning(group.name.as_str(), &now.queue, (&now.settings, disk_limit_bytes)));
     warnings.extend(disk_queue_warning(group, &now.queue, disk_limit_bytes));
     warnings.extend(history_room::of_group(node, group, now, snapshot.figures.sync.is_some_and(|pace| pace.full)));
+    warnings.extend(now.saved_delta.and_then(lost_of_delta));
     let peer = group.peer_of(node).map(ToString::to_string).unwrap_or_default();
     warnings.extend(promises::of_group(&group.name, (node.as_str(), &peer), now, settings));
     warnings
+}
+
+/// What the last delta of this run lacks.
+fn lost_of_delta(saved: figures::SavedDelta) -> Option<String> {
+    let figures::SavedDelta { ranges, lost_ranges, lost_bytes, .. } = saved;
+    (lost_ranges > 0).then(|| {
+        format!(
+            "the delta that was saved here lacks {lost_ranges} of its {ranges} ranges, {}: the undo store was damaged there, and the disk of the \
+             state directory wants a look; 'farshore inspect' on the group's file 'delta' names them",
+            show_size(lost_bytes)
+        )
+    })
 }
 
 /// Volumes without a disk, on this node or on its peer, or with one that nobody has filled.

@@ -42,9 +42,11 @@ pub(super) struct OpenedFile {
     pub logical_block: u32,
     pub physical_block: u32,
     pub identity: FileIdentity,
+    /// It ends where the last write ended.
+    pub grows: bool,
 }
 
-/// An open file or block device of fixed size. Locks and exclusive holds last as long as it does.
+/// An open file or block device, of fixed size unless it grows. Locks and exclusive holds last as long as it does.
 pub struct File {
     opened: OpenedFile,
     /// See [`File::holds_submitters`].
@@ -71,6 +73,12 @@ impl File {
             writes,
             flush_failed: AtomicBool::new(false),
         }
+    }
+
+    /// From now on a write behind its end makes it longer.
+    pub(super) fn growing(mut self) -> File {
+        self.opened.grows = true;
+        self
     }
 
     pub fn path(&self) -> &Arc<Path> {
@@ -117,7 +125,9 @@ impl File {
     /// Whether it ends before it did when it was opened. By what the kernel knows: a server that hangs is not asked. One call, which costs
     /// a write some 0.2 us; none for a device.
     pub(super) fn is_cut_short(&self) -> bool {
-        let FileIdentity::File { .. } = self.opened.identity else { return false };
+        if self.is_block_device() || self.opened.grows {
+            return false;
+        }
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let found = rustix::fs::statx(self, c"", flags, StatxFlags::SIZE);
         found.is_ok_and(|found| found.stx_size < self.opened.size_bytes)
@@ -151,7 +161,8 @@ impl File {
     /// Is the range inside the file and in whole sectors? On a device with larger blocks clients keep to those, but what
     /// a peer with smaller ones sends must find its place too.
     pub(super) fn admits(&self, offset: u64, length: u64) -> bool {
-        let inside = offset.checked_add(length).is_some_and(|end| end <= self.opened.size_bytes);
+        let end_max = if self.opened.grows { END_MAX } else { self.opened.size_bytes };
+        let inside = offset.checked_add(length).is_some_and(|end| end <= end_max);
         inside && offset.is_multiple_of(SECTOR_BYTES) && length.is_multiple_of(SECTOR_BYTES)
     }
 
@@ -212,6 +223,9 @@ impl fmt::Debug for File {
         write!(formatter, "File({}, {} bytes)", self.opened.path.display(), self.opened.size_bytes)
     }
 }
+
+/// Where a file may end that grows, as far as the kernel counts.
+const END_MAX: u64 = i64::MAX as u64;
 
 /// Of these file systems it is known that they take a request without waiting for its end, or say that they cannot. FUSE says
 /// nothing and waits.

@@ -40,6 +40,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use delta::DELTAS_KEPT_MAX;
 pub use devices::{OwedAnswers, SilenceNews};
 pub use file::File;
 pub use holders::{FileSystem, claim_unused, file_system_of, opened_by, used_by};

@@ -26,9 +26,9 @@ pub enum DiskOp {
     Zero { offset: u64, length: u64, no_hole: bool },
     /// Which parts of the range hold data; at most `runs_max` runs, so the answer may cover less than asked.
     BlockStatus { offset: u64, length: u64, runs_max: usize },
-    /// Makes the delta at this path anew, empty and sparse: [`DiskAnswer::Opened`]. A whole one of another history than this stays, under
-    /// another name. The request is carried out beside those of a file in the same directory.
-    RenewDelta { path: Arc<Path>, size_bytes: u64 },
+    /// Makes the delta at this path anew, blank and as long as its head, which grows as it is written: [`DiskAnswer::Opened`]. A whole one
+    /// stays, under another name. The request is carried out beside those of a file in the same directory.
+    RenewDelta { path: Arc<Path> },
 }
 
 /// A run of the bytes of one write.
@@ -156,6 +156,10 @@ pub enum ErrorKind {
     Io,
     /// The file system, quota or thin pool behind the file is full.
     NoSpace,
+    /// Its file system, or a limit of the process, lets no file become so large.
+    TooLarge,
+    /// As many earlier deltas are kept beside a new one as may be.
+    TooManyDeltas,
     /// The device or file system has become read-only.
     ReadOnly,
     /// The file ends before the size it had when it was opened.
@@ -181,7 +185,9 @@ pub struct DiskError {
 impl ErrorKind {
     pub(super) fn of(errno: Errno) -> ErrorKind {
         match errno {
-            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => ErrorKind::NoSpace,
+            Errno::NOSPC | Errno::DQUOT => ErrorKind::NoSpace,
+            Errno::FBIG => ErrorKind::TooLarge,
+            Errno::MLINK => ErrorKind::TooManyDeltas,
             Errno::ROFS | Errno::PERM | Errno::ACCESS => ErrorKind::ReadOnly,
             Errno::INVAL => ErrorKind::Invalid,
             Errno::NOMEM | Errno::AGAIN | Errno::NOBUFS => ErrorKind::NoMemory,
@@ -206,6 +212,12 @@ fn describe(kind: ErrorKind, errno: i32) -> String {
     let advice = match kind {
         ErrorKind::Io => "check the device and its cables in the kernel log",
         ErrorKind::NoSpace => "free or add space on its file system",
+        ErrorKind::TooLarge => {
+            "its file system takes no file as large as that (16 TiB on ext4), or 'ulimit -f' is a limit"
+        }
+        ErrorKind::TooManyDeltas => {
+            "as many earlier deltas stand beside it as may; move one away or remove it ('delta.1' and so on)"
+        }
         ErrorKind::ReadOnly => "make it writable again, and see the kernel log for why it is not",
         ErrorKind::Truncated => "it is shorter than when it was opened; restore its size",
         ErrorKind::Invalid => "the request lies outside it or is not aligned to its block size",

@@ -47,6 +47,17 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// What the kernel said, as far as it is kept.
+    pub(super) fn errno(&self) -> Errno {
+        match self {
+            OpenError::NoSpace { errno, .. } | OpenError::Denied { errno, .. } | OpenError::System { errno, .. } => {
+                *errno
+            }
+            OpenError::ReadOnly(_) => Errno::ROFS,
+            _ => Errno::IO,
+        }
+    }
+
     /// A failed step as the most telling variant.
     pub(super) fn at(path: &Path, step: &'static str, errno: Errno) -> OpenError {
         let path = path.to_path_buf();

@@ -209,7 +209,18 @@ pub(super) fn finish(
     }
     let buffered = small()?;
     let (plain, path) = (FileDescriptors { fd, buffered }, path.into());
-    Ok(File::new(OpenedFile { plain, durable, direct, path, size_bytes, logical_block, physical_block, identity }))
+    let grows = false;
+    Ok(File::new(OpenedFile {
+        plain,
+        durable,
+        direct,
+        path,
+        size_bytes,
+        logical_block,
+        physical_block,
+        identity,
+        grows,
+    }))
 }
 
 /// Switches the descriptor to O_DIRECT if a real read proves that it works; else leaves it buffered.

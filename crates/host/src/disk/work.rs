@@ -43,7 +43,7 @@ pub(super) enum DiskTask {
     Flush,
     Zero { offset: u64, length: u64, method: zero::ZeroMethod },
     BlockStatus { offset: u64, length: u64, runs_max: usize },
-    RenewDelta { path: Arc<Path>, size_bytes: u64 },
+    RenewDelta { path: Arc<Path> },
 }
 
 /// What a step left.
@@ -77,7 +77,7 @@ impl DiskWork {
                 DiskTask::Zero { offset, length, method: zero::ZeroMethod::first(no_hole) }
             }
             DiskOp::BlockStatus { offset, length, runs_max } => DiskTask::BlockStatus { offset, length, runs_max },
-            DiskOp::RenewDelta { path, size_bytes } => DiskTask::RenewDelta { path, size_bytes },
+            DiskOp::RenewDelta { path } => DiskTask::RenewDelta { path },
         };
         let (offset, length) = task.range();
         if !file.admits(offset, length) {
@@ -175,8 +175,8 @@ impl DiskWork {
                     status::block_status(&self.file, *offset, *length, *runs_max).map(DiskAnswer::Runs),
                 );
             }
-            DiskTask::RenewDelta { path, size_bytes } => {
-                let renewed = delta::renew(path, *size_bytes);
+            DiskTask::RenewDelta { path } => {
+                let renewed = delta::renew(path);
                 let failed = |errno| DiskError::new(OpName::RenewDelta, path, errno);
                 return WorkStep::Finished(renewed.map(DiskAnswer::Opened).map_err(failed));
             }
@@ -425,6 +425,7 @@ mod tests {
             (Err(Errno::AGAIN), ErrorKind::NoMemory),
             (Err(Errno::NOSPC), ErrorKind::NoSpace),
             (Err(Errno::DQUOT), ErrorKind::NoSpace),
+            (Err(Errno::FBIG), ErrorKind::TooLarge),
             (Err(Errno::ROFS), ErrorKind::ReadOnly),
             (Err(Errno::IO), ErrorKind::Io),
             (Err(Errno::NODEV), ErrorKind::Io),

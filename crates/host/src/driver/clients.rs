@@ -132,7 +132,9 @@ impl AttachedClients {
         let outcome = match result {
             Ok(()) => RequestOutcome::Done,
             Err(IoError::NoSpace) => RequestOutcome::Failed(RequestFailure::NoSpace),
-            Err(IoError::Io | IoError::Damaged) => RequestOutcome::Failed(RequestFailure::Io),
+            Err(IoError::Io | IoError::Damaged | IoError::TooLarge | IoError::TooManyDeltas) => {
+                RequestOutcome::Failed(RequestFailure::Io)
+            }
         };
         self.answer(client, cookie, outcome);
     }

@@ -144,8 +144,8 @@ impl DiskRequests {
             }
             Output::Renew { token, store } => {
                 let Store::Delta(group) = store else { unreachable!("only a delta is made anew") };
-                let (beside, path, size_bytes) = groups.delta_place(group);
-                let op = DiskOp::RenewDelta { path, size_bytes };
+                let (beside, path) = groups.delta_place(group);
+                let op = DiskOp::RenewDelta { path };
                 let pending = PendingDiskRequest::Engine { token, store, then: AfterDisk::Renewed };
                 return self.put(pending, beside, op, Inline::Forbidden);
             }
@@ -207,7 +207,7 @@ impl DiskRequests {
                 self.read_block(token, store, BlockSalvage::begin(offset, length as usize), groups)
             }
             AfterDisk::Block(blocks) if kind == ErrorKind::Io => self.block_read(token, store, blocks, None, groups),
-            _ => Finished::failed(token, if kind == ErrorKind::NoSpace { IoError::NoSpace } else { IoError::Io }),
+            _ => Finished::failed(token, io_error(store, kind)),
         }
     }
 
@@ -293,6 +293,17 @@ impl DiskRequests {
     }
 }
 
+/// What the engine is told of it.
+fn io_error(store: Store, kind: ErrorKind) -> IoError {
+    match kind {
+        ErrorKind::TooLarge if matches!(store, Store::Delta(_)) => IoError::TooLarge,
+        // All others have their size: only a limit of the process can be in the way, and there is room once that is gone.
+        ErrorKind::NoSpace | ErrorKind::TooLarge => IoError::NoSpace,
+        ErrorKind::TooManyDeltas => IoError::TooManyDeltas,
+        _ => IoError::Io,
+    }
+}
+
 /// Of these files each record stands in copies, one to a block.
 fn is_of_cells(store: Store) -> bool {
     matches!(store, Store::Superblock(_) | Store::Bitmap(_) | Store::Activity(_))
@@ -327,11 +338,11 @@ fn outcome_of(result: Result<DiskAnswer, DiskError>) -> RequestOutcome {
         Ok(DiskAnswer::Runs(runs)) => RequestOutcome::Extents(runs.into_iter().map(extent_of).collect()),
         Ok(DiskAnswer::Opened(_)) => unreachable!("no client makes a delta"),
         Err(error) => RequestOutcome::Failed(match error.kind {
-            ErrorKind::NoSpace => RequestFailure::NoSpace,
+            ErrorKind::NoSpace | ErrorKind::TooLarge => RequestFailure::NoSpace,
             ErrorKind::Invalid => RequestFailure::Invalid,
             ErrorKind::NotSupported => RequestFailure::NotSupported,
             ErrorKind::NoMemory => RequestFailure::NoMemory,
-            ErrorKind::Io | ErrorKind::ReadOnly | ErrorKind::Truncated => RequestFailure::Io,
+            ErrorKind::Io | ErrorKind::ReadOnly | ErrorKind::Truncated | ErrorKind::TooManyDeltas => RequestFailure::Io,
         }),
     }
 }

@@ -4,6 +4,7 @@ use engine::Event;
 use engine::VolumeId;
 use engine::identity::Decision;
 use engine::state::State;
+use engine::status::SavedDelta;
 
 use tracing::Level;
 
@@ -105,10 +106,7 @@ pub(super) fn line(group: &str, volumes: &[LocalVolume], event: &Event) -> Optio
         }
         Event::RolledBack { to } => warn(format!("the volumes are back at sequence {}, before the sync", to.seq.0)),
         Event::HandedOver => warn("the peer handed over to this node, which is to be primary".to_owned()),
-        Event::DeltaSaved { ranges, bytes } => info(format!(
-            "what this node held where it differs from its peer is saved: {ranges} ranges, {bytes} bytes ('farshore inspect' on the file \
-             'delta' of the group's state directory lists it)"
-        )),
+        Event::DeltaSaved(saved) => of_delta(saved),
         Event::ForkKept { differing_bytes } => warn(format!(
             "this node's content was chosen over what its peer wrote since they parted: {differing_bytes} bytes differ at most"
         )),
@@ -188,6 +186,20 @@ fn of_aside(volumes: &[LocalVolume], event: &Event) -> EventLine {
             warn(format!("this node is promoted without volume {}: what stands in it here is older", names.join(", ")))
         }
         _ => unreachable!("an event of a volume that is set aside"),
+    }
+}
+
+fn of_delta(saved: &SavedDelta) -> EventLine {
+    let SavedDelta { ranges, bytes, lost_ranges, lost_bytes } = saved;
+    let text = format!(
+        "what this node held where it differs from its peer is saved: {ranges} ranges, {bytes} bytes ('farshore inspect' on the file 'delta' of \
+         the group's state directory lists it)"
+    );
+    match lost_ranges {
+        0 => info(text),
+        _ => warn(format!(
+            "{text}; {lost_ranges} of the ranges, {lost_bytes} bytes, are lost, as the undo store was damaged there: the delta names them"
+        )),
     }
 }
 

@@ -21,8 +21,6 @@ use crate::frontend::ClientInfo;
 
 /// Whether somebody still reads from a device that is let go of is looked at so often.
 const DEVICE_HELD_AGAIN: Duration = Duration::from_millis(20);
-/// What the file of a delta may hold beside content and indices.
-const DELTA_BYTES_MORE: u64 = 16 << 20;
 
 struct LocalGroup {
     id: GroupId,
@@ -213,13 +211,10 @@ impl LocalGroups {
         config
     }
 
-    /// How the delta of a group is made anew: beside which of its files, where, and how large it may become.
-    pub fn delta_place(&self, id: GroupId) -> (&Arc<File>, Arc<Path>, u64) {
+    /// How the delta of a group is made anew: beside which of its files, and where.
+    pub fn delta_place(&self, id: GroupId) -> (&Arc<File>, Arc<Path>) {
         let stores = self.group(id).stores.as_ref().expect("a group that is refused asks for nothing of its stores");
-        let content: u64 = self.volumes[self.group(id).volumes.clone()].iter().map(LocalVolume::device_bytes).sum();
-        // An index of 4 KiB for each batch, which has 32 KiB where memory is short; and a block for the end of each volume.
-        let size_bytes = (content + content / 8 + DELTA_BYTES_MORE).next_multiple_of(4096);
-        (&stores.superblock, stores.delta.clone(), size_bytes)
+        (&stores.superblock, stores.delta.clone())
     }
 
     pub fn delta_made(&mut self, id: GroupId, file: File) {

@@ -49,11 +49,6 @@ impl LocalVolume {
         self.device.is_some()
     }
 
-    /// What its device holds, if it has one.
-    pub fn device_bytes(&self) -> u64 {
-        self.device.as_ref().map_or(0, |device| device.size_bytes())
-    }
-
     /// Its device is let go of; what failed there is history once another one is open.
     pub fn close(&mut self) -> Option<Arc<File>> {
         self.device.take()

@@ -380,7 +380,9 @@ impl Operator {
     /// A secondary whose history is full gets out of it by giving its rollback point up, sooner or later. True: it was
     /// asked to.
     fn helps_paused(&mut self, world: &mut World, node: usize, group: GroupId) -> bool {
-        let stuck = world.glance(node, group).is_some_and(|g| g.paused == Some(Pause::HistoryFull));
+        let stuck = world
+            .glance(node, group)
+            .is_some_and(|g| matches!(g.paused, Some(Pause::HistoryFull | Pause::DeltaUnsaved)));
         if !stuck || !(self.healing || world.rng.percent(10)) {
             return false;
         }

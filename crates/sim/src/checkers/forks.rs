@@ -35,8 +35,8 @@ pub struct ForkChecker {
     promotions: BTreeMap<(GroupId, usize), (u64, u64, bool)>,
 }
 
-/// What a delta holds: by volume and sector.
-pub(super) type SavedSectors = BTreeMap<(usize, usize), Vec<u8>>;
+/// What a delta holds: by volume and sector. `None`: it says that what stood there is lost.
+pub(super) type SavedSectors = BTreeMap<(usize, usize), Option<Vec<u8>>>;
 
 impl ForkChecker {
     /// What was ordered before is given back, for [`ForkChecker::is_refused`].
@@ -122,7 +122,7 @@ impl ForkChecker {
         let theirs = cluster[other].views(group);
         for ((volume, sector), content) in &saved {
             let found = theirs[*volume].get(sector * SECTOR..(sector + 1) * SECTOR);
-            if found.is_some_and(|found| found != content) {
+            if found.is_some_and(|found| content.as_deref() != Some(found)) {
                 return objects(format!("the delta of node {other} holds another sector {sector} of volume {volume}"));
             }
         }
@@ -172,7 +172,8 @@ pub(super) fn saved_sectors(file: &[u8], over: u64, spread: Option<&WriteSpread>
             };
             let first = image.start as usize / SECTOR;
             for (at, sector) in content.chunks(SECTOR).enumerate() {
-                saved.insert((usize::from(entry.volume.0), first + at), sector.to_vec());
+                let sector = (!entry.is_lost).then(|| sector.to_vec());
+                saved.insert((usize::from(entry.volume.0), first + at), sector);
             }
         }
     }

@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 
 use engine::identity::Identity;
+use engine::undo::{INDEX_BYTES, UndoEntry, UndoIndex};
 use engine::{Generation, GroupId, Position, Store, VolumeId};
 
 use super::forks::saved_sectors;
 use crate::nodes::SimCluster;
 use crate::oracle::{Oracle, OracleFailure};
+use crate::payload::crc32c;
 use crate::stamps::SECTOR;
 
 /// A copy that a sync is about to overwrite.
@@ -69,8 +71,16 @@ impl OverwrittenChecker {
         for ((volume, sector), content) in &saved {
             let image = copy.images[*volume].as_deref().unwrap_or_default();
             let found = image.get(sector * SECTOR..(sector + 1) * SECTOR);
-            if found.is_some_and(|found| found != content) {
-                return objects(format!("holds another sector {sector} of volume {volume} than stood there"));
+            match content {
+                None if !is_damaged(cluster, node, group, (*volume, sector * SECTOR)) => {
+                    return objects(format!(
+                        "calls sector {sector} of volume {volume} lost, and nothing is damaged there"
+                    ));
+                }
+                Some(content) if found.is_some_and(|found| found != content) => {
+                    return objects(format!("holds another sector {sector} of volume {volume} than stood there"));
+                }
+                _ => {}
             }
         }
         let has_device = |volume: usize| !cluster[node].storage.is_detached(group, VolumeId(volume as u16));
@@ -121,6 +131,25 @@ impl OverwrittenChecker {
         }
         Ok(())
     }
+}
+
+/// What the undo store kept of this place cannot be read any more, in whichever batch it stands. Wide volumes are not looked at.
+fn is_damaged(cluster: &SimCluster, node: usize, group: GroupId, (volume, at): (usize, usize)) -> bool {
+    let file = cluster[node].storage.disk(Store::Undo(group)).view();
+    let blocks = (0..file.len()).step_by(INDEX_BYTES);
+    let batches = blocks.filter_map(|from| Some((from, UndoIndex::decode(file.get(from..from + INDEX_BYTES)?)?)));
+    let is_here = |entry: &UndoEntry| {
+        let range = entry.offset as usize..entry.offset as usize + entry.length as usize;
+        usize::from(entry.volume.0) == volume && range.contains(&at)
+    };
+    let rots = |from: usize, entry: &UndoEntry| {
+        let from = from + entry.payload_at as usize;
+        file.get(from..from + entry.length as usize).is_none_or(|content| crc32c(content) != entry.payload_crc)
+    };
+    cluster[node].storage.spread().is_some()
+        || batches
+            .into_iter()
+            .any(|(from, index)| index.entries.iter().any(|entry| is_here(entry) && rots(from, entry)))
 }
 
 /// Whoever stands there, in a history of its `own`, followed this primary's, or the one that it grew from no further than it grew from there.

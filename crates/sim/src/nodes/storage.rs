@@ -122,6 +122,8 @@ pub struct DiskTrouble {
     pub state_full_until: u64,
     /// No space for a delta.
     pub delta_full_until: u64,
+    /// Why no delta can be written, if not for want of space.
+    pub delta_fails: Option<IoError>,
     pub slow_until: u64,
     /// A flush of a volume takes so much longer.
     pub flush_ns: u64,
@@ -701,6 +703,9 @@ impl NodeStorage {
             return fails.then_some(if is_full { IoError::NoSpace } else { IoError::Io });
         }
         if !matches!(store, Store::Volume(..)) {
+            if let Some(error) = trouble.delta_fails.filter(|_| matches!(store, Store::Delta(_))) {
+                return Some(error);
+            }
             let delta_full = matches!(store, Store::Delta(_)) && trouble.delta_full_until > now;
             if trouble.state_full_until > now || delta_full {
                 return Some(IoError::NoSpace);

@@ -50,7 +50,7 @@ impl World {
                 Ok(())
             }
             Event::ForkKept { .. } => fork_kept(self, node, group),
-            Event::DeltaSaved { .. } => self.checkers.overwritten.check_saved(&self.cluster, node, group),
+            Event::DeltaSaved(_) => self.checkers.overwritten.check_saved(&self.cluster, node, group),
             Event::Promoted { .. } => {
                 self.checkers.facts.remove(KnownFact::Resolved(group));
                 check_window(self, node, group)?;

@@ -63,7 +63,7 @@ impl OrderedReplica {
 
     /// Nothing is applied before the next try.
     fn stands_still(&self) -> bool {
-        self.paused.is_some() && !self.retrying
+        self.cycle.is_paused() || self.paused.is_some() && !self.retrying
     }
 
     /// As many as may be under way. True: those that no disk has to do with are done already, and others may follow.
@@ -126,11 +126,16 @@ impl OrderedReplica {
             Pause::PeerFull => {
                 (CoveragePoint::ApplyPaused, "a volume has no space; apply waits, the journal keeps what arrives")
             }
-            Pause::HistoryFull => {
+            _ => {
                 (CoveragePoint::HistoryFull, "the undo store has no space; apply waits, the journal keeps what arrives")
             }
         };
-        pause(self, common, cx, (why, point), note);
+        if self.paused.replace(why) != Some(why) {
+            cx.coverage.hit(point);
+            cx.event(common.id(), Event::Note(note.into()));
+        }
+        (self.retrying, self.ack_due) = (false, true);
+        common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
     }
 
     /// Tries the paused records again; those that succeed meanwhile are merely written twice.
@@ -235,24 +240,4 @@ impl OrderedReplica {
         }
         common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
     }
-}
-
-/// There is no delta before something changes, and the sync that waits for it does not end.
-pub(crate) fn pause_for_delta(replica: &mut OrderedReplica, common: &mut GroupCommon, cx: &mut Cx, note: &str) {
-    pause(replica, common, cx, (Pause::HistoryFull, CoveragePoint::SyncWithoutDelta), note);
-}
-
-fn pause(
-    replica: &mut OrderedReplica,
-    common: &mut GroupCommon,
-    cx: &mut Cx,
-    (why, point): (Pause, CoveragePoint),
-    note: &str,
-) {
-    if replica.paused.replace(why) != Some(why) {
-        cx.coverage.hit(point);
-        cx.event(common.id(), Event::Note(note.into()));
-    }
-    (replica.retrying, replica.ack_due) = (false, true);
-    common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
 }

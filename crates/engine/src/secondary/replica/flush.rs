@@ -13,7 +13,8 @@ use crate::secondary::replica::OrderedReplica;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::Phase;
 use crate::shared::operation_slots::SlotOperation;
-use crate::state::{Broken, Pause};
+use crate::shared::wakes::Wake;
+use crate::state::Broken;
 use crate::time::Wall;
 use crate::{Event, Output, Store, limits};
 
@@ -27,6 +28,16 @@ struct CycleUnderWay {
     failed: bool,
 }
 
+/// Whether the end of a sync waits for a delta.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum DeltaWait {
+    #[default]
+    None,
+    Saving,
+    /// Something keeps it from being saved, and nothing is applied before that is over.
+    Paused,
+}
+
 /// What is written and not recorded.
 #[derive(Debug, Default)]
 pub(crate) struct FlushCycle {
@@ -36,7 +47,7 @@ pub(crate) struct FlushCycle {
     /// The sync's end is written but not recorded.
     sync_end: Option<Seq>,
     /// All of it is flushed; it is recorded once the delta of what the sync overwrote is durable.
-    awaits_delta: bool,
+    delta: DeltaWait,
     /// A sync has ended, and bits that it reconciled still stand on disk.
     bits_forgotten: bool,
 }
@@ -44,6 +55,11 @@ pub(crate) struct FlushCycle {
 impl FlushCycle {
     pub fn is_under_way(&self) -> bool {
         self.under_way.is_some()
+    }
+
+    /// Its end waits for a delta that cannot be saved.
+    pub fn is_paused(&self) -> bool {
+        self.delta == DeltaWait::Paused
     }
 
     /// A volume was written to.
@@ -127,7 +143,7 @@ impl OrderedReplica {
         let Some(CycleUnderWay { upto, .. }) = self.cycle.under_way else { return };
         let ends_sync = self.cycle.sync_end.is_some_and(|end| end <= upto);
         if ends_sync && keeps_delta(common) {
-            self.cycle.awaits_delta = true;
+            self.cycle.delta = DeltaWait::Saving;
             return;
         }
         record_cycle(self, common, cx);
@@ -135,7 +151,7 @@ impl OrderedReplica {
 
     /// A sync over a fork has come to its end, which is on record only once there is a delta of what was overwritten.
     pub fn awaits_delta(&self) -> bool {
-        self.cycle.awaits_delta
+        self.cycle.delta != DeltaWait::None
     }
 
     /// The primary's flush point freed journal space that is wanted.
@@ -188,14 +204,28 @@ pub(super) fn keeps_delta(common: &GroupCommon) -> bool {
 
 /// The delta is durable, or was given up by name: the sync ends.
 pub(crate) fn delta_is_there(replica: &mut OrderedReplica, common: &mut GroupCommon, cx: &mut Cx) {
-    if !core::mem::take(&mut replica.cycle.awaits_delta) {
-        return;
+    if replica.awaits_delta() {
+        delta_gets_on(replica, common);
+        replica.cycle.delta = DeltaWait::None;
+        record_cycle(replica, common, cx);
     }
-    if replica.paused == Some(Pause::HistoryFull) {
-        replica.retry_apply(common, cx);
-        (replica.paused, replica.retrying) = (None, false);
+}
+
+/// Something keeps the delta from being saved, and the sync that waits for it does not end. It is tried again.
+pub(crate) fn pause_for_delta(replica: &mut OrderedReplica, common: &mut GroupCommon, cx: &mut Cx) {
+    if core::mem::replace(&mut replica.cycle.delta, DeltaWait::Paused) != DeltaWait::Paused {
+        cx.coverage.hit(CoveragePoint::SyncWithoutDelta);
+        replica.ack_due = true;
     }
-    record_cycle(replica, common, cx);
+    common.set_timer(cx, GroupTimer::ApplyRetry, limits::APPLY_RETRY_AFTER);
+}
+
+/// It is being saved again.
+pub(crate) fn delta_gets_on(replica: &mut OrderedReplica, common: &mut GroupCommon) {
+    if replica.cycle.is_paused() {
+        (replica.cycle.delta, replica.ack_due) = (DeltaWait::Saving, true);
+        common.wake(Wake::Apply);
+    }
 }
 
 /// All of the cycle is flushed, and goes on record.

@@ -13,7 +13,7 @@ use units::exact::show_size;
 use super::report::InspectReport;
 use crate::outcome::{CommandFailure, CommandOutcome, Exit};
 
-/// A saved range, and where its content stands in the file; `None`: all zeroes.
+/// A saved range, and where its content stands in the file; `None`: all zeroes, or lost.
 struct SavedRange {
     entry: UndoEntry,
     at: Option<u64>,
@@ -63,12 +63,23 @@ fn read(file: &File) -> std::io::Result<Result<DeltaContent, String>> {
     Ok(Ok(DeltaContent { head, ranges, damaged_at }))
 }
 
-/// `Err`: the bytes are not those that were saved.
-fn content(file: &File, range: &SavedRange) -> std::io::Result<Result<Vec<u8>, u64>> {
+/// Why there is no content.
+#[derive(Debug, PartialEq, Eq)]
+enum NoContent {
+    /// It was damaged when the delta was saved.
+    Lost,
+    /// What stands at this byte is not what was saved.
+    Damaged(u64),
+}
+
+fn content(file: &File, range: &SavedRange) -> std::io::Result<Result<Vec<u8>, NoContent>> {
+    if range.entry.is_lost {
+        return Ok(Err(NoContent::Lost));
+    }
     let mut bytes = vec![0; range.entry.length as usize];
     let Some(at) = range.at else { return Ok(Ok(bytes)) };
     file.read_exact_at(&mut bytes, at)?;
-    Ok(if crc32c::crc32c(&bytes) == range.entry.payload_crc { Ok(bytes) } else { Err(at) })
+    Ok(if crc32c::crc32c(&bytes) == range.entry.payload_crc { Ok(bytes) } else { Err(NoContent::Damaged(at)) })
 }
 
 pub(super) fn report(file: &File, size_bytes: u64) -> std::io::Result<InspectReport> {
@@ -86,7 +97,11 @@ pub(super) fn report(file: &File, size_bytes: u64) -> std::io::Result<InspectRep
     report.line("chosen", format!("generation {}", head.chosen));
     let lines = ranges.iter().enumerate().map(|(number, range)| {
         let UndoEntry { volume, offset, length, .. } = range.entry;
-        let zeroes = if range.at.is_none() { ", zeroes" } else { "" };
+        let zeroes = match range.at {
+            _ if range.entry.is_lost => ", lost",
+            None => ", zeroes",
+            Some(_) => "",
+        };
         format!("    range {number}: volume {} (by name) from byte {offset}, {length} bytes{zeroes}", volume.0 + 1)
     });
     report.push_some(lines, ranges.len(), "ranges");
@@ -98,16 +113,24 @@ pub(super) fn report(file: &File, size_bytes: u64) -> std::io::Result<InspectRep
             head.ranges
         ));
     }
+    if head.lost_ranges > 0 {
+        report.warnings.push(format!(
+            "{} of the ranges, {}, are lost: what was kept of them in the undo store was damaged when the delta was saved",
+            head.lost_ranges,
+            show_size(head.lost_bytes)
+        ));
+    }
     for (number, range) in ranges.iter().enumerate() {
-        if let Err(at) = content(file, range)? {
+        if let Err(NoContent::Damaged(at)) = content(file, range)? {
             report.warnings.push(format!("the content of range {number} at byte {at} is not what was saved"));
         }
     }
     let list = ranges.iter().map(|range| {
-        json!({"volume": range.entry.volume.0, "offset": range.entry.offset, "length": range.entry.length, "zero": range.at.is_none()})
+        let (UndoEntry { volume, offset, length, is_lost, .. }, is_zero) = (range.entry, range.at.is_none());
+        json!({"volume": volume.0, "offset": offset, "length": length, "zero": is_zero && !is_lost, "lost": is_lost})
     });
     report.facts = json!({
-        "node": head.node.0, "peer": head.peer.0, "sequence": head.position.seq.0, "content_bytes": head.content_bytes,
+        "node": head.node.0, "peer": head.peer.0, "sequence": head.position.seq.0, "content_bytes": head.content_bytes, "lost_bytes": head.lost_bytes,
         "whole": damaged_at.is_none() && size_bytes >= head.file_bytes, "ranges": list.collect::<Vec<_>>(),
     });
     Ok(report)
@@ -136,8 +159,17 @@ pub(super) fn extract(files: &[PathBuf], range: &str) -> CommandOutcome {
     let mut out = std::io::stdout().lock();
     for range in wanted {
         let bytes = content(&file, range).map_err(cannot)?;
-        let bytes = bytes.map_err(|at| {
-            CommandFailure::from(format!("{}: what stands at byte {at} is not what was saved", path.display()))
+        let bytes = bytes.map_err(|why| {
+            let UndoEntry { volume, offset, length, .. } = range.entry;
+            let why = match why {
+                NoContent::Damaged(at) => format!("what stands at byte {at} is not what was saved"),
+                NoContent::Lost => format!(
+                    "{length} bytes of volume {} (by name) from byte {offset} are lost: they were damaged when the delta was saved; take the other \
+                     ranges by their numbers",
+                    volume.0 + 1
+                ),
+            };
+            CommandFailure::from(format!("{}: {why}", path.display()))
         })?;
         out.write_all(&bytes).map_err(|error| CommandFailure::from(format!("standard output: {error}")))?;
     }
@@ -157,8 +189,10 @@ mod tests {
         let directory = tempfile::tempdir().expect("directory");
         let path = directory.path().join("delta");
         let payload_crc = crc32c::crc32c(&[7; 4096]);
-        let entry = UndoEntry { volume: VolumeId(1), offset: 8192, length: 4096, payload_at: 4096, payload_crc };
+        let (volume, is_lost) = (VolumeId(1), false);
+        let entry = UndoEntry { volume, offset: 8192, length: 4096, payload_at: 4096, payload_crc, is_lost };
         let zeroes = UndoEntry { offset: 0, payload_at: 0, payload_crc: 0, ..entry };
+        let lost = UndoEntry { offset: 16384, is_lost: true, ..zeroes };
         let index = UndoIndex {
             tag: 1,
             ring_offset: HEAD_BYTES,
@@ -167,7 +201,7 @@ mod tests {
             boot: Incarnation(2),
             chain: 0,
             bytes: 8192,
-            entries: vec![entry, zeroes],
+            entries: vec![entry, zeroes, lost],
         };
         let image = index.encode();
         let chain = u32::from_le_bytes(image[INDEX_BYTES - 4..].try_into().expect("four bytes"));
@@ -176,8 +210,10 @@ mod tests {
             tag: 1,
             position,
             batches: 1,
-            ranges: 2,
+            ranges: 3,
             content_bytes: 8192,
+            lost_ranges: 1,
+            lost_bytes: 4096,
             file_bytes: HEAD_BYTES + 8192,
             chain,
             ..DeltaHead::default()
@@ -188,10 +224,17 @@ mod tests {
             report(&File::open(&path).expect("there"), bytes.len() as u64).expect("readable")
         };
         let found = seen(&whole);
-        assert_eq!((found.exit(), found.facts["ranges"].as_array().map(Vec::len)), (Exit::Done, Some(2)), "{found:?}");
+        assert_eq!(found.facts["ranges"].as_array().map(Vec::len), Some(3), "{found:?}");
+        assert_eq!(
+            (&found.facts["ranges"][2]["lost"], &found.facts["ranges"][1]["zero"]),
+            (&json!(true), &json!(true))
+        );
+        assert_eq!((found.warnings.len(), found.facts["whole"].as_bool()), (1, Some(true)));
+        assert!(found.warnings[0].contains("1 of the ranges, 4 KiB, are lost"), "{found:?}");
+        assert!(found.exit() != Exit::Done, "who reads it by a script hears of it");
         let mut rotten = whole.clone();
         rotten[9000] ^= 1;
-        assert!(seen(&rotten).warnings[0].contains("is not what was saved"));
+        assert!(seen(&rotten).warnings[1].contains("is not what was saved"));
         let mut torn = whole;
         torn[5000] ^= 1;
         assert!(seen(&torn).warnings[0].contains("damaged at byte 4096"));

@@ -99,7 +99,14 @@ mod tests {
     use crate::outcome::Exit;
 
     fn batch(ordinal: u64, offset: u64, chain: u32) -> Vec<u8> {
-        let entry = UndoEntry { volume: VolumeId(0), offset: 0, length: 4096, payload_at: 4096, payload_crc: 1 };
+        let entry = UndoEntry {
+            volume: VolumeId(0),
+            offset: 0,
+            length: 4096,
+            payload_at: 4096,
+            payload_crc: 1,
+            is_lost: false,
+        };
         let boot = Incarnation(2);
         let index =
             UndoIndex { tag: 1, ring_offset: offset, ordinal, mark: 7, boot, chain, bytes: 8192, entries: vec![entry] };
