@@ -31,7 +31,7 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 pub enum Version {
     /// Both nodes report what degrading leaves of the order, what becomes of a full queue and how writers are paced, GroupState says that its sender hands over, Tick says what speaks against the
     /// copy, and ProbeResult whether its range could be read. A node says in its hello what its peer had confirmed, where it went back to,
-    /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin says that a fork was resolved by an order; SyncBegin and Void say which volumes are set aside, and a hello which are detached; a secondary asks for the peer window (WindowAsk, Window). 6 (SyncBegin says what is left out, as the secondary
+    /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin says that a fork was resolved by an order; Ack tells a delta that cannot be saved from a full history; SyncBegin and Void say which volumes are set aside, and a hello which are detached; a secondary asks for the peer window (WindowAsk, Window). 6 (SyncBegin says what is left out, as the secondary
     /// has applied it), 5 (both nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4
     /// (SyncBegin names the run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel
     /// packed), 2 (flush points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one ordered stream per

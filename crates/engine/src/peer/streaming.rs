@@ -189,8 +189,12 @@ impl Peer {
     pub fn resume(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.catch_up.resumes = false;
         self.stall.moved(cx.now.mono);
+        let why = match self.state(common) {
+            State::Paused(Pause::DeltaUnsaved) => "the secondary saves its delta",
+            _ => "the secondary has space again",
+        };
         self.outbox.sending.resume();
-        self.report_state(common, cx, "the secondary has space again");
+        self.report_state(common, cx, why);
         if self.outbox.sending.snapshot().is_some_and(CatchUpSnapshot::is_done) && common.lifecycle.is_running() {
             self.next_step(common, cx, "update sync");
         }

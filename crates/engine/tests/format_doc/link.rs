@@ -91,7 +91,12 @@ const KINDS: [(FrameKind, &str, &str, &str); 25] = [
         "as Bits; length of the last one: how many came before",
         "words of 8 bytes",
     ),
-    (FrameKind::Saved, "S: it is saved, or why not", "length: bytes saved; flags: no space, a disk failed", "none"),
+    (
+        FrameKind::Saved,
+        "S: it is saved, or why not",
+        "length: bytes saved; flags: no space, a disk failed, too large, too many",
+        "none",
+    ),
     (
         FrameKind::WindowAsk,
         "S: for how long will you acknowledge nothing that I do not have?",

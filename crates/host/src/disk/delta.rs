@@ -57,7 +57,7 @@ fn next_name(path: &Path) -> Option<PathBuf> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::op::{DiskError, DiskOp, ErrorKind, Inline, Part};
+    use super::super::op::{DiskError, DiskOp, ErrorKind, Inline, OpName, Part};
     use super::super::work::{DiskWork, WorkStep};
     use super::*;
     use crate::buffers::Pool;
@@ -112,7 +112,9 @@ mod tests {
         let kept = |number: u32| scratch.path().join(format!("delta.{number}"));
         (1..=DELTAS_KEPT_MAX).for_each(|number| fs::write(kept(number), b"kept").expect("written"));
         let whole = fs::read(&path).expect("there");
-        assert_eq!(renew(&path).expect_err("there are too many"), Errno::MLINK);
+        let errno = renew(&path).expect_err("there are too many");
+        let error = DiskError::new(OpName::RenewDelta, &path.as_path().into(), errno);
+        assert_eq!(error.kind, ErrorKind::TooManyDeltas, "{error}");
         assert_eq!(fs::read(&path).expect("there"), whole);
         fs::remove_file(kept(500)).expect("one is moved away");
         drop(renew(&path).expect("renewed"));
