@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+pub use crate::formats::delta::SavedDelta;
 use crate::formats::identity::{Decision, Identity, Role};
 use crate::ids::*;
 pub use crate::shared::link::LinkStatus;
@@ -221,18 +222,6 @@ pub struct RollbackPointStatus {
     pub damaged: Option<String>,
     /// The sync overwrites a history of this node's own: before it ends a delta is made of what the point keeps.
     pub is_of_fork: bool,
-}
-
-/// A delta that was saved, durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct SavedDelta {
-    /// The lost ones count too.
-    pub ranges: u64,
-    /// Of what is saved.
-    pub bytes: u64,
-    /// What stood there could not be read any more.
-    pub lost_ranges: u64,
-    pub lost_bytes: u64,
 }
 
 /// A group at one moment, cheap to take.

@@ -14,7 +14,6 @@ use crate::formats::codec::{FieldDecoder, IndexBlock};
 use crate::formats::undo::{INDEX_BYTES, UndoIndex};
 use crate::ids::{Generation, NodeId, Position};
 use crate::limits::META_BLOCK_BYTES;
-use crate::status::SavedDelta;
 
 /// Format versions: 2, which says what is lost; 1, the first, was never released.
 pub const VERSION: u16 = 2;
@@ -96,6 +95,18 @@ impl DeltaHead {
     pub fn other_version(block: &[u8]) -> Option<u16> {
         BLOCK.of_other_version(block).map(|(version, _)| version)
     }
+}
+
+/// A delta that was saved, durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SavedDelta {
+    /// The lost ones count too.
+    pub ranges: u64,
+    /// Of what is saved.
+    pub bytes: u64,
+    /// What stood there could not be read any more.
+    pub lost_ranges: u64,
+    pub lost_bytes: u64,
 }
 
 /// Walks over the batches of a delta, in their order.

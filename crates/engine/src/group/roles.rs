@@ -17,6 +17,7 @@ use crate::peer::Peer;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::secondary::roles::unfilled;
+use crate::secondary::rollback::take_undone;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::{Phase, Promotion};
@@ -214,7 +215,7 @@ impl Group {
         };
         let other_mode = serves_otherwise(self.common.sb.primary_mode, self.common.settings.mode).unwrap_or_default();
         let warn = force && peer_ahead || !other_mode.is_empty() || aside.is_some();
-        let at = format!("promoted at {image}{}{}", self.secondary.take_undone(), aside.unwrap_or_default());
+        let at = format!("promoted at {image}{}{}", take_undone(&mut self.secondary), aside.unwrap_or_default());
         let answer = PromotionAnswer { at, needs_verification, missing, loses_nothing: nothing, other_mode, warn };
         self.secondary.primary_report.forget();
         self.primary.peer.yields_to = 0;

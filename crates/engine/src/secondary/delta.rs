@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::bitmap::Bitmap;
-use crate::formats::delta::{DeltaHead, HEAD_BYTES, mark};
+use crate::formats::delta::{DeltaHead, HEAD_BYTES, SavedDelta, mark};
 use crate::formats::identity::Role;
 use crate::formats::undo::{
     BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, SavedRange, UndoEntry, UndoIndex, UndoStore, checksum,
@@ -33,7 +33,6 @@ use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::Phase;
 use crate::shared::operation_slots::{DeltaPart, SlotOperation};
-use crate::status::SavedDelta;
 use crate::time::Mono;
 use crate::{Buf, Event, IoDone, IoError, IoResult, Output, SendPayload, Slice, Store, WriteBytes};
 
@@ -403,7 +402,7 @@ impl Secondary {
         }
         match result {
             Ok(done) => self.delta_step(common, cx, part, done),
-            Err(IoError::Damaged) if matches!(part, DeltaPart::Read(_)) => self.delta_lacks(common, cx, part),
+            Err(IoError::Damaged) if matches!(part, DeltaPart::Read(_)) => delta_lacks(self, common, cx, part),
             Err(error) if self.delta.source == DeltaSource::Overwritten => delta_failed(self, common, cx, part, error),
             Err(error) => {
                 let flags = match error {
@@ -418,15 +417,6 @@ impl Secondary {
                 self.answer_delta(common, cx, flags);
             }
         }
-    }
-
-    /// What was saved of a range is damaged, however often it is read: the delta says so, and has all the rest.
-    fn delta_lacks(&mut self, common: &mut GroupCommon, cx: &mut Cx, part: DeltaPart) {
-        if let (DeltaStage::Reading(batch), DeltaPart::Read(at)) = (&mut self.delta.stage, part) {
-            cx.coverage.hit(CoveragePoint::DeltaLacksRange);
-            batch.ranges[at].place = ContentPlace::Lost;
-        }
-        self.delta_step(common, cx, part, IoDone::Done);
     }
 
     fn delta_step(&mut self, common: &mut GroupCommon, cx: &mut Cx, part: DeltaPart, done: IoDone) {
@@ -534,6 +524,15 @@ pub(crate) fn proceed_delta(secondary: &mut Secondary, common: &mut GroupCommon,
         }
         _ => {}
     }
+}
+
+/// What was saved of a range is damaged, however often it is read: the delta says so, and has all the rest.
+fn delta_lacks(secondary: &mut Secondary, common: &mut GroupCommon, cx: &mut Cx, part: DeltaPart) {
+    if let (DeltaStage::Reading(batch), DeltaPart::Read(at)) = (&mut secondary.delta.stage, part) {
+        cx.coverage.hit(CoveragePoint::DeltaLacksRange);
+        batch.ranges[at].place = ContentPlace::Lost;
+    }
+    secondary.delta_step(common, cx, part, IoDone::Done);
 }
 
 /// A step of it failed. Nothing is lost by waiting: the sync goes on as one that has not ended.

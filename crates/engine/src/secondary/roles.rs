@@ -10,6 +10,7 @@ use crate::formats::identity::{Identity, Role};
 use crate::ids::Position;
 use crate::injected_fault::{Fault, injected};
 use crate::secondary::Secondary;
+use crate::secondary::rollback::undoes_fork;
 use crate::shared::greeting::Greeting;
 use crate::shared::promotion::peer_away;
 use crate::shared::size::ShownSize;
@@ -21,7 +22,7 @@ impl Secondary {
     pub fn promote_needs_force(&self, common: &GroupCommon, cx: &Cx, peer: &Greeting) -> Option<Refusal> {
         let at = self.promotable(common).map_or(0, |(position, _)| position.seq.0);
         let lacking = lacks_volume(common, at);
-        let undoes = self.undoes_fork(common).map(undoes_words);
+        let undoes = undoes_fork(self, common).map(undoes_words);
         // Whatever else speaks against it: what --force gives up is said before.
         let refusal = |code, mut why: String| {
             let lacking = lacking.as_deref().filter(|_| code != RefusalCode::PeerIsPrimary);

@@ -320,7 +320,7 @@ impl Secondary {
 
     pub fn begin_rollback(&mut self, common: &mut GroupCommon, cx: &mut Cx, promotion: Promotion) {
         self.lost_session();
-        let undone = match self.undoes_fork(common) {
+        let undone = match undoes_fork(self, common) {
             Some(true) => ALL_UNDONE,
             Some(false) => UNDONE,
             None => "",
@@ -465,18 +465,6 @@ impl Secondary {
         }
     }
 
-    /// A promotion would undo a sync that overwrites a history of this node's own; true: only its delta is missing.
-    pub fn undoes_fork(&self, common: &GroupCommon) -> Option<bool> {
-        let point = common.sb.rollback_point;
-        let undoes = common.sb.identity.inconsistent && point.is_of_fork && !point.was_damaged();
-        undoes.then(|| self.replica.awaits_delta())
-    }
-
-    /// What was undone for the promotion that is being recorded, behind the image that is promoted.
-    pub fn take_undone(&mut self) -> &'static str {
-        self.rollback.as_mut().map_or("", |rollback| core::mem::take(&mut rollback.undone))
-    }
-
     // ---- the point -------------------------------------------------------------------------------------------------
 
     /// Both slots of the superblock are without the point, and no sync has begun since.
@@ -580,6 +568,18 @@ impl Secondary {
             self.begin_replay(common, cx);
         }
     }
+}
+
+/// A promotion would undo a sync that overwrites a history of this node's own; true: only its delta is missing.
+pub(crate) fn undoes_fork(secondary: &Secondary, common: &GroupCommon) -> Option<bool> {
+    let point = common.sb.rollback_point;
+    let undoes = common.sb.identity.inconsistent && point.is_of_fork && !point.was_damaged();
+    undoes.then(|| secondary.replica.awaits_delta())
+}
+
+/// What was undone for the promotion that is being recorded, behind the image that is promoted.
+pub(crate) fn take_undone(secondary: &mut Secondary) -> &'static str {
+    secondary.rollback.as_mut().map_or("", |rollback| core::mem::take(&mut rollback.undone))
 }
 
 /// An operator gives the rollback point up by its name.
