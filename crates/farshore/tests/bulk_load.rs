@@ -26,7 +26,9 @@ fn a_volume_is_loaded_while_the_other_goes_on_in_order_and_rejoins() {
     pair.qemu_io(Side::Near, "data", &["write -P 7 0 32M", "write -P 8 32M 32M", "flush"]);
     pair.qemu_io(Side::Near, "log", &["write -P 9 0 1M", "flush"]);
     pair.wait_for_rest(Side::Near);
-    assert!(pair.status(Side::Near)["peers"][0]["recovery_point"]["sequence"].as_u64() > shipped);
+    pair.until("the peer has told of it", |pair| {
+        pair.status(Side::Near)["peers"][0]["recovery_point"]["sequence"].as_u64() > shipped
+    });
     assert!(pair.status(Side::Near)["volumes"][0]["dirty_bytes"].as_u64() >= Some(64 << 20));
     for node in Side::BOTH {
         pair.until("each node says it", |pair| is_said(pair, node));
