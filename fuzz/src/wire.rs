@@ -7,7 +7,9 @@ use engine::state::{CopyDoubts, Mode, Pause, Policy, State};
 use engine::wire::{
     self, Ack, FlushPoints, FrameHeader, FrameKind, GroupHello, HEADER_BYTES, SyncBegin, Tick, VolumeRange,
 };
-use engine::{Generation, GroupId, Incarnation, Position, Seq, SessionId, Settings, VolumeId, VolumeSet, Wall};
+use engine::{
+    Fallback, Generation, GroupId, Incarnation, Position, Seq, SessionId, Settings, VolumeId, VolumeSet, Wall,
+};
 
 use crate::Seed;
 
@@ -128,6 +130,7 @@ pub fn control_payload_seeds() -> Vec<Seed> {
     let tick = Tick {
         state: State::Queuing,
         mode: Mode::Nearsync,
+        acts_as: Mode::Async,
         lag_bytes: 42 << 20,
         lag: Some(Duration::from_secs(3)),
         dirty_bytes: 32768,
@@ -135,6 +138,9 @@ pub fn control_payload_seeds() -> Vec<Seed> {
         doubts: CopyDoubts { assumed_equal: false, differs: true },
     };
     let settings = Settings { policy: Policy::Hold(Duration::from_secs(30)), ..Settings::default() };
+    let times = [100, 1000, 30_000].map(Duration::from_millis);
+    let fallback = Fallback { mode: Mode::Async, latency: times[0], after: times[1], return_after: times[2] };
+    let ladder = Settings { mode: Mode::Sync, fallback: Some(fallback), ..settings };
     let points = FlushPoints { incarnation: Incarnation(3), volumes: vec![Seq(7), Seq(0)] };
     let range = |volume, offset| VolumeRange { volume: VolumeId(volume), offset, length: 4096 };
     let tagged = |tag: u8, bytes: Vec<u8>| [&[tag], &bytes[..]].concat();
@@ -145,6 +151,7 @@ pub fn control_payload_seeds() -> Vec<Seed> {
         ("hello_features", tagged(1, GroupHello { features: 6, required: 1 << 63, ..hello.clone() }.encode())),
         ("hello_grants", tagged(1, GroupHello { grants: true, ..hello.clone() }.encode())),
         ("hello_settings", tagged(1, GroupHello { settings, ..hello.clone() }.encode())),
+        ("hello_ladder", tagged(1, GroupHello { settings: ladder, ..hello.clone() }.encode())),
         ("tick", tagged(5, tick.encode())),
         ("tick_unknown", tagged(5, Tick { lag: None, ..tick }.encode())),
         ("sync_begin", tagged(2, begin.encode())),

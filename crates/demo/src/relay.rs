@@ -84,6 +84,8 @@ pub struct RelayStats {
 #[derive(Clone, Debug, Default)]
 struct RelayControl {
     cut: [bool; 2],
+    /// What enters the line takes so much longer, each way.
+    slower: Duration,
     resets: u64,
     stop: bool,
 }
@@ -146,6 +148,11 @@ impl Relay {
     /// Everything passes again, beginning with what was held.
     pub fn restore(&self) {
         self.control.send_modify(|control| control.cut = [false; 2]);
+    }
+
+    /// From now on the line takes so much longer each way than it did in the beginning; zero: as it was.
+    pub fn slow_down(&self, by: Duration) {
+        self.control.send_modify(|control| control.slower = by);
     }
 
     /// Breaks all connections there are, with all that is on the line.
@@ -333,7 +340,8 @@ impl RelayPipe {
     fn enter(&mut self, bytes: &[u8]) {
         let begin = self.free_at.max(Instant::now());
         self.free_at = begin + Duration::from_secs_f64(bytes.len() as f64 * self.seconds_per_byte);
-        self.line.push_back((self.free_at + self.one_way, bytes.to_vec()));
+        let slower = self.orders.borrow().slower;
+        self.line.push_back((self.free_at + self.one_way + slower, bytes.to_vec()));
         self.held_bytes += bytes.len();
         assert!(self.held_bytes <= self.held_bytes_max, "a full line takes nothing");
         self.counters.held[self.way].fetch_add(bytes.len() as u64, Ordering::Relaxed);

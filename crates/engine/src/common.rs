@@ -1,5 +1,6 @@
 //! What both halves of a group use: what it is set to, its state, its volumes, its records.
 
+pub mod acting;
 pub mod export;
 pub mod given_window;
 pub mod numbers;
@@ -8,6 +9,7 @@ pub mod writers;
 use alloc::format;
 use core::time::Duration;
 
+use crate::common::acting::ActingSettings;
 use crate::common::given_window::GivenWindow;
 use crate::common::numbers::WriteNumbers;
 use crate::context::{Cx, GroupTimer, TimerKey};
@@ -29,7 +31,7 @@ use crate::shared::standing::Standing;
 use crate::shared::volumes::Volumes;
 use crate::shared::wakes::{Wake, Wakes};
 use crate::time::{Mono, Wall};
-use crate::{Event, GroupConfig, Output, Settings, limits};
+use crate::{Event, GroupConfig, Output, limits};
 
 /// Counters for people.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,7 +50,7 @@ pub(crate) struct GroupCounters {
 pub(crate) struct GroupCommon {
     pub config: GroupConfig,
     pub node: NodeId,
-    pub settings: Settings,
+    pub settings: ActingSettings,
     pub lifecycle: Lifecycle,
     pub standing: Standing,
     pub sb: SuperWriter,
@@ -74,7 +76,7 @@ impl GroupCommon {
     pub fn new(node: NodeId, config: GroupConfig) -> GroupCommon {
         GroupCommon {
             node,
-            settings: config.settings,
+            settings: ActingSettings::new(config.settings),
             lifecycle: Lifecycle::new(),
             standing: Standing::new(),
             sb: SuperWriter::default(),

@@ -26,6 +26,8 @@ pub(crate) enum TimerKey {
 pub(crate) enum GroupTimer {
     /// A writer waits: for room, or for the peer.
     Waits,
+    /// While the mode ladder is down.
+    Ladder,
     LocalFlush,
     Tick,
     HoldEnd,
@@ -57,8 +59,9 @@ pub(crate) enum GroupTimer {
 }
 
 impl GroupTimer {
-    pub const ALL: [GroupTimer; 18] = [
+    pub const ALL: [GroupTimer; 19] = [
         GroupTimer::Waits,
+        GroupTimer::Ladder,
         GroupTimer::LocalFlush,
         GroupTimer::Tick,
         GroupTimer::HoldEnd,

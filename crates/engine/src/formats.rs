@@ -6,6 +6,7 @@ pub mod codec;
 pub mod delta;
 mod flush_points;
 pub mod fork;
+mod group_settings;
 pub mod identity;
 pub mod journal;
 pub mod other_volumes;

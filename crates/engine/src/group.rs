@@ -14,6 +14,7 @@ use crate::group::reset::GroupReset;
 use crate::ids::*;
 use crate::peer::forks::would_yield;
 use crate::peer::{Peer, verify};
+use crate::primary::steps::{is_lowered, look_at_ladder};
 use crate::primary::younger::look_at_queue;
 use crate::primary::{Primary, disk_queue};
 use crate::secondary::Secondary;
@@ -287,6 +288,7 @@ impl Group {
         }
         match timer {
             GroupTimer::Waits => self.primary.check_waits(&mut self.common, cx),
+            GroupTimer::Ladder => look_at_ladder(&mut self.primary, &mut self.common, cx),
             GroupTimer::LocalFlush => self.common.flush_for_bits(cx),
             GroupTimer::RecordAgain => self.common.record_again(cx),
             GroupTimer::Greeting => self.primary.peer.not_greeted(&mut self.common, cx),
@@ -327,6 +329,11 @@ impl Group {
         }
         self.primary.peer.check_invariants(&self.common);
         assert!(!reset::is_closed(self) || self.common.slots.are_idle(), "nothing is asked of stores that are closed");
+        assert_eq!(
+            is_lowered(&self.primary),
+            self.common.settings.is_lowered(),
+            "the ladder says by which mode the group acts"
+        );
         self.handover.check_invariants(self.common.role());
         let reported = self.common.sb.confirmed != Confirmed::default();
         assert!(self.common.role() == Role::Primary || !reported, "nobody confirms anything to a secondary");

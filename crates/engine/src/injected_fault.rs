@@ -112,6 +112,8 @@ faults! {
         "A repair that cannot read its region ends the stream, and whoever waits for the peer is answered without it.";
     AnsweredBeforeDegraded, "answered-before-degraded", "P1",
         "A primary whose link fell answers its held writers first and leaves replicating afterwards.";
+    LadderPromisesSync, "ladder-promises-sync", "P1",
+        "A mode ladder that goes down answers writers as the fallback does, and tells nobody.";
     ApplyBeforeJournal, "apply-before-journal", "P2",
         "A record is applied while its journal write is still under way.";
     TrimBeforeFlush, "trim-before-flush", "P2, P3",

@@ -48,7 +48,7 @@ pub use ids::*;
 pub use node::Node;
 pub use records::activity;
 pub use refusal::{Refusal, RefusalCode, Retry};
-pub use settings::{QueuePace, Settings, StartAlone};
+pub use settings::{Fallback, QueuePace, Settings, StartAlone};
 pub use shared::coverage;
 pub use shared::promotion::{BOTH_PRIMARY, NOT_HERE, NOT_IN_WINDOW, peer_away};
 pub use time::{Mono, Now, Timers, Wall};
@@ -609,6 +609,18 @@ pub enum Event {
     },
     /// Writers are answered without the peer though the mode promises more; the queue keeps the order, and with it the generation.
     QueuedAlone {
+        why: String,
+    },
+    /// The line is slow: the group acts as a lower mode than the one that is set.
+    SteppedDown {
+        from: state::Mode,
+        to: state::Mode,
+        why: String,
+    },
+    /// The mode that is set counts again.
+    SteppedUp {
+        from: state::Mode,
+        to: state::Mode,
         why: String,
     },
     /// Writes that the peer does not see in order begin a generation of their own.

@@ -195,6 +195,12 @@ pub const WAIT_LIMIT_MAX: Duration = Duration::from_secs(3600);
 /// begin to notice, and what a hundred writers of 4 KiB cost each other at 4 MB/s.
 pub const HELD_UP_SHARE: u32 = 100;
 
+/// While the mode ladder is down the line is looked at so often. While it is not, who waits is looked at as often.
+pub const LADDER_LOOK: Duration = Duration::from_millis(100);
+
+/// A peer that was heard so lately is slow, and not lost: two of its heartbeats.
+pub const LADDER_HEARS: Duration = Duration::from_millis(2 * HEARTBEAT_EVERY.as_millis() as u64);
+
 /// The peer window of policy `hold`.
 pub const HOLD_MAX: Duration = Duration::from_secs(24 * 3600);
 

@@ -7,11 +7,13 @@ pub mod covered;
 pub mod disk_queue;
 pub mod drain_rate;
 pub mod held_up;
+pub mod ladder;
 pub mod meeting;
 pub mod orders;
 pub mod pace;
 pub mod resync;
 pub mod stall;
+pub mod steps;
 pub mod stream;
 pub mod waiters;
 pub mod waits;
@@ -20,6 +22,7 @@ pub mod younger;
 
 use crate::peer::Peer;
 use crate::primary::drain_rate::DrainRate;
+use crate::primary::ladder::ModeLadder;
 use crate::primary::pace::WritePace;
 use crate::primary::waiters::{PeerWindow, WaitingWriters};
 
@@ -31,6 +34,7 @@ pub(crate) struct Primary {
     window: PeerWindow,
     pace: WritePace,
     drain: DrainRate,
+    ladder: ModeLadder,
 }
 
 impl Primary {

@@ -14,6 +14,8 @@ pub struct Settings {
     /// What degrading leaves of the order, at once or behind a peer window.
     pub degrade: Degrade,
     pub wait_limit: Duration,
+    /// What the group acts as while its line is slow.
+    pub fallback: Option<Fallback>,
     pub autosync: bool,
     pub queue_bytes: u64,
     pub queue_items: u64,
@@ -47,6 +49,19 @@ impl QueuePace {
     }
 }
 
+/// The lower rung of a group's mode ladder, and when it is taken (docs/book/decisions/0074-mode-ladder.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fallback {
+    /// Below the mode that is set.
+    pub mode: Mode,
+    /// The line is slow while writers wait longer than this for the peer.
+    pub latency: Duration,
+    /// On the average of so much time in which anyone waited.
+    pub after: Duration,
+    /// The line has to be good for so long before the mode that is set counts again.
+    pub return_after: Duration,
+}
+
 /// What a primary does that starts after a power loss and does not meet its peer, which may have confirmed writes that
 /// are lost here (rule 24).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +78,11 @@ impl Settings {
         if self.mode == Mode::Superasync { WhenFull::Bitmap } else { self.when_full }
     }
 
+    /// The ladder, if these settings have one: `strict` answers nobody without the peer, and a step goes down.
+    pub fn ladder(&self) -> Option<Fallback> {
+        self.fallback.filter(|fallback| self.policy != Policy::Strict && fallback.mode.is_below(self.mode))
+    }
+
     /// Writers who wait for the peer are answered without it in the end, and the queue keeps the order then.
     pub fn keeps_order_alone(&self) -> bool {
         self.mode.promises() && self.policy != Policy::Strict && self.degrade == Degrade::Queue
@@ -76,6 +96,7 @@ impl Default for Settings {
             policy: Policy::Degrade,
             degrade: Degrade::Queue,
             wait_limit: limits::WAIT_LIMIT_DEFAULT,
+            fallback: None,
             autosync: true,
             queue_bytes: limits::QUEUE_BYTES_DEFAULT,
             queue_items: limits::QUEUE_ITEMS_DEFAULT,

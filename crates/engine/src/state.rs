@@ -38,6 +38,16 @@ impl Mode {
         matches!(self, Mode::Async | Mode::Superasync)
     }
 
+    /// A step of a mode ladder may lead from `other` to this one: it promises less, and nobody waits for the peer any more. In `logging`
+    /// nothing is sent, so nobody would see the line get better.
+    pub fn is_below(self, other: Mode) -> bool {
+        match self {
+            Mode::Async => other.promises(),
+            Mode::Superasync => other.promises() || other == Mode::Async,
+            Mode::Sync | Mode::Nearsync | Mode::Logging => false,
+        }
+    }
+
     /// As records and frames name it.
     pub(crate) fn number(self) -> u8 {
         Mode::ALL.iter().position(|mode| *mode == self).unwrap_or(0) as u8

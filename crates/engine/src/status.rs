@@ -21,6 +21,11 @@ pub struct GroupStatus {
     pub settings: Settings,
     /// What is wanted. On a secondary that of the primary whose copy this is; `None`: none was heard of yet.
     pub mode: Option<Mode>,
+    /// As writers are answered now: a lower mode while the mode ladder is down. On a secondary as its primary said
+    /// last; `None`: it has said nothing in this run.
+    pub acts_as: Option<Mode>,
+    /// On a primary whose mode ladder is down.
+    pub ladder: Option<LadderStatus>,
     /// On a primary that was promoted, and has no copy in step since: the mode of the one before, where it was another.
     pub served_before_in: Option<Mode>,
     /// Times of writes stand still: the primary's wall clock is so far behind them.
@@ -259,6 +264,16 @@ pub struct VolumeStatus {
     pub is_detached_at_peer: bool,
     /// It has a device here that no sync has filled: a promotion is refused.
     pub is_unfilled: bool,
+}
+
+/// A lower mode counts than the one that is set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LadderStatus {
+    /// For so long.
+    pub lasts: Duration,
+    pub why: String,
+    /// So long until the mode that is set counts again, if the line stays as good as it is; `None`: it is slow, or the copy is behind.
+    pub returns_in: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

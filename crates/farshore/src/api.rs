@@ -27,8 +27,8 @@ pub use config_plan::{CONFIG_PLAN_SCHEMA, ConfigPlan, ConfigStep};
 pub use counters::{COUNTERS_SCHEMA, DaemonCounters, LatencyClasses};
 pub use group::{
     DifferenceView, DroppedMark, GroupView, HandoverView, JournalStatus, MARKS_SCHEMA, MarkList, MarkStatus,
-    PeerStatusView, QueueView, RecoveryPoint, ReverseView, RpoView, ScrubView, SyncView, VerifiedView, VerifyView,
-    VolumeView,
+    ModeLadderView, PeerStatusView, QueueView, RecoveryPoint, ReverseView, RpoView, ScrubView, SyncView, VerifiedView,
+    VerifyView, VolumeView,
 };
 pub use link::{
     BufferStatus, CompressionStatus, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkHistory, LinkHistoryRow, LinkHistoryTable,

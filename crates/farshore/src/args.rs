@@ -123,7 +123,7 @@ pub enum CliCommand {
     /// Change settings of a running group; they outlive a restart
     #[command(
         override_usage = "farshore set [OPTIONS] <GROUP>... <KEY=VALUE>...",
-        after_help = "Examples:\n  farshore set db mode=sync wait_limit=5s\n  farshore set db web mode=async\n  farshore set db queue.memory=8MiB\n  farshore set db mode=default        (back to what the file says)\n\nKeys: mode, policy, degrade, hold, wait_limit, autosync, start_alone, after_forced_failover, queue.memory, queue.items,\nqueue.when_full."
+        after_help = "Examples:\n  farshore set db mode=sync wait_limit=5s\n  farshore set db web mode=async\n  farshore set db queue.memory=8MiB\n  farshore set db mode=default        (back to what the file says)\n\nKeys: mode, policy, degrade, hold, fallback, fallback_latency, fallback_after, return_after, wait_limit, autosync, start_alone, after_forced_failover, queue.memory, queue.items,\nqueue.when_full."
     )]
     Set(SetArgs),
     /// Make this node the secondary of a group: its exports close

@@ -19,8 +19,8 @@ use toolkit::screen::{Colour, Paint, clean};
 use units::exact::{show_seconds, show_size};
 
 use crate::api::{
-    ClientsStatus, Flow, GroupState, GroupView, HandoverView, LinkState, MarkStatus, NodeView, PeerStatusView,
-    Protection, ReverseView, Role, SharedView, SyncView,
+    ClientsStatus, Flow, GroupState, GroupView, HandoverView, LinkState, MarkStatus, ModeLadderView, NodeView,
+    PeerStatusView, Protection, ReverseView, Role, SharedView, SyncView,
 };
 
 /// Whether an operator should look: failed, paused, writers held up, or a broken volume.
@@ -108,7 +108,7 @@ fn overview(node: &str, groups: &[GroupView], paint: &Paint) -> String {
             plain(&group.name),
             plain(&direction(node, group)),
             plain(&role_word(group)),
-            plain(&group.mode),
+            plain(&mode_word(group)),
             (clean(group.state.as_str()), Some(colour(group))),
             plain(group.protection.as_str()),
             plain(&links(&group.peers)),
@@ -149,10 +149,13 @@ fn notes(group: &GroupView) -> Vec<String> {
 fn page(node: &str, group: &GroupView, paint: &Paint) -> String {
     let state = paint.with(colour(group), &clean(group.state.as_str()));
     let name = paint.with(Colour::Head, &clean(&group.name));
-    let (direction, role, mode) = (clean(&direction(node, group)), clean(&role_word(group)), clean(&group.mode));
+    let (direction, role, mode) = (clean(&direction(node, group)), clean(&role_word(group)), clean(&mode_word(group)));
     let mut text = format!("{name}  {direction}  {role}, mode {mode}, {state}\n");
     let mut line = |title: &str, content: &str| text += &titled(title, 12, content);
     line("Now", state_words(group));
+    if let Some(ladder) = &group.mode_ladder {
+        line("Mode", &ladder_words(group, ladder));
+    }
     line("Protection", &protection_words(group));
     if let Some(handover) = &group.handover {
         line("Handover", &handover_words(handover));
@@ -273,12 +276,32 @@ fn state_words(group: &GroupView) -> &'static str {
             "dirty regions arrive; until it ends this copy's newest image is the one before the sync"
         }
         (GroupState::CatchingUp, _) => "in order again; the mode's promise holds once it has caught up",
+        (GroupState::Replicating, _) if group.acts_otherwise().is_some() => {
+            "in order; the line is slow, and the promise of a lower mode holds"
+        }
         (GroupState::Replicating, _) => "the mode's promise holds",
         (GroupState::Holding, _) => "the link is down; writers wait for it",
         (GroupState::Paused, _) => "applying stands still; nothing is lost, and it goes on when the cause is mended",
         (GroupState::Failed, _) => "stopped; mend the cause, then type 'farshore reset GROUP'",
         (GroupState::Other(_), _) => "a state this version of the command does not know",
     }
+}
+
+/// The mode, and what the group acts as where that is another one.
+fn mode_word(group: &GroupView) -> String {
+    match group.acts_otherwise() {
+        Some(acts_as) => format!("{} (now {acts_as})", group.mode),
+        None => group.mode.clone(),
+    }
+}
+
+fn ladder_words(group: &GroupView, ladder: &ModeLadderView) -> String {
+    let then = match ladder.returns_in_s {
+        Some(left) => format!("{} again in {}, if the line stays good", group.mode, show_seconds(left)),
+        None => format!("{} again once the line has been good for a while", group.mode),
+    };
+    let lasts = show_seconds(ladder.lowered_s);
+    format!("acts as {} for {lasts}: {}; {then}", group.effective_mode, ladder.reason)
 }
 
 fn protection_words(group: &GroupView) -> String {
@@ -496,6 +519,7 @@ fn links(peers: &[PeerStatusView]) -> String {
 
 fn colour(group: &GroupView) -> Colour {
     match group.state {
+        GroupState::Replicating if group.acts_otherwise().is_some() => Colour::Busy,
         GroupState::Replicating => Colour::Good,
         GroupState::Failed | GroupState::Paused => Colour::Bad,
         _ => Colour::Busy,

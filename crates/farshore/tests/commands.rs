@@ -45,8 +45,7 @@ pub struct Puppet {
 impl Puppet {
     pub fn start(script: Vec<Reply>) -> Self {
         let dir = tempfile::tempdir().expect("dir");
-        let socket = dir.path().join("control.sock");
-        let asked: Arc<Mutex<Vec<ApiRequest>>> = Arc::default();
+        let (socket, asked) = (dir.path().join("control.sock"), Arc::<Mutex<Vec<ApiRequest>>>::default());
         let heard = asked.clone();
         let (ready, wait) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
@@ -73,8 +72,7 @@ impl Puppet {
     }
 
     pub fn run(&self, arguments: &[&str]) -> Output {
-        let socket = self.socket();
-        farshore(&[arguments, &["--socket", socket.to_str().expect("text")]].concat())
+        farshore(&[arguments, &["--socket", self.socket().to_str().expect("text")]].concat())
     }
 
     pub fn asked(&self) -> Vec<ApiRequest> {
@@ -99,6 +97,8 @@ pub fn group(state: GroupState) -> GroupView {
         name: "db".into(),
         role: Role::Primary,
         mode: "async".into(),
+        effective_mode: "async".into(),
+        mode_ladder: None,
         state,
         protection: Protection::Queued,
         reason: None,

@@ -1,5 +1,7 @@
 //! Modes change while writers write, and policies decide what writers feel of a line that was cut.
 
+use std::time::Duration;
+
 use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
 use crate::common::{GROUP, Pair, PairPlan, Side};
 
@@ -93,6 +95,39 @@ fn held_writers_wait_for_the_line_and_succeed() {
     assert!(is_done, "{said}");
     let pair = heals(pair);
     assert!(pair.content(Side::Far, "data")[1 << 20..2 << 20].iter().all(|byte| *byte == 2));
+}
+
+// proves: P1
+/// The line gets slow under its writers, and good again: both nodes show which mode counts.
+#[test]
+fn a_slow_line_steps_the_mode_down_and_a_good_one_up_again() {
+    let mut pair = over_a_relay("fallback = \"async\"\nfallback_latency = \"100ms\"\nreturn_after = \"2s\"");
+    let acts_as = |pair: &Pair, node| pair.status(node)["effective_mode"].clone();
+    assert_eq!((acts_as(&pair, Side::Near), acts_as(&pair, Side::Far)), ("sync".into(), "sync".into()));
+    let run = WriterRun::on_zeroes(1, VOLUMES);
+    let load = WriterLoad::start(&pair, Side::Near, &run, LoadPlan::crowded(VOLUMES));
+    pair.relay().slow_down(Duration::from_millis(150));
+    pair.until("it steps down", |pair| acts_as(pair, Side::Near) == "async" && acts_as(pair, Side::Far) == "async");
+    let status = pair.status(Side::Near);
+    assert_eq!((&status["mode"], &status["protection"]), (&"sync".into(), &"queued".into()), "{status}");
+    let reason = status["mode_ladder"]["reason"].as_str().expect("it is down");
+    assert!(reason.contains("more than 100 ms"), "{reason}");
+    let (_, text) = pair.output_of(Side::Near, &["status", GROUP]);
+    assert!(text.contains("mode sync (now async)") && text.contains("acts as async for"), "{text}");
+    let (_, refused) = pair.output_of(Side::Near, &["set", GROUP, "mode=async"]);
+    assert!(refused.contains("\"async\" is not below mode = \"async\""), "{refused}");
+    pair.relay().slow_down(Duration::ZERO);
+    pair.until("it steps up", |pair| {
+        let status = pair.status(Side::Near);
+        status["effective_mode"] == "sync" && status["protection"] == "both-durable"
+    });
+    load.stop();
+    let (_, events) = pair.output_of(Side::Near, &["events", GROUP, "--local"]);
+    assert!(events.contains("mode-lowered") && events.contains("mode-restored"), "{events}");
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(VOLUMES);
+    assert_eq!(run.check(&pair, Side::Far).lost_writes, 0);
 }
 
 // proves: P1, rule 14

@@ -50,8 +50,11 @@ event_kinds! {
         ["role", "generation", "clean"];
     State = "state", "The group went to another state.", ["from", "to", "reason"];
     Role = "role", "This node was promoted or demoted.", ["role", "generation"];
-    Mode = "mode", "The group's mode changed; on a secondary, its primary's mode. The first event of a log names the mode that was found.",
+    Mode = "mode", "The group's mode changed; on a secondary, the mode in which its primary answers writers. The first event of a log names the mode that was found.",
         ["from", "to", "reason"];
+    ModeLowered = "mode-lowered", "The line is slow: the group acts as what its mode falls back to, and promises no more than that.",
+        ["from", "to", "reason"];
+    ModeRestored = "mode-restored", "The group acts as the mode that is set again.", ["from", "to", "reason"];
     Policy = "policy", "The group's policy on this node changed. The first event of a log names the policy that was found.",
         ["from", "to", "reason"];
     Setting = "setting", "Another setting of the group changed on this node.", ["key", "from", "to", "reason"];

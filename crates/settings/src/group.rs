@@ -115,6 +115,18 @@ fn start_alone() -> ValueForm<StartAlone> {
     )
 }
 
+/// # Errors
+/// A sentence with the fallbacks there are.
+pub fn parse_fallback(text: &str) -> Result<Mode, String> {
+    one_of("fallback", text, &FALLBACKS, Mode::word)
+}
+
+const FALLBACKS: [Mode; 2] = [Mode::Async, Mode::Superasync];
+
+fn fallback() -> ValueForm<Option<Mode>> {
+    or("none", "", word(&FALLBACKS, Mode::word, Mode::Async, parse_fallback))
+}
+
 /// What `set` changes while a group runs.
 pub type GroupKey = keys::SettingKey<LiveSettings>;
 
@@ -149,6 +161,19 @@ keyed! {
         "hold" => hold: Duration = duration(limits::HOLD);
             "how long writers stand still with policy = \"hold\"",
             "the peer window of `policy = \"hold\"`: writers stand still for so long at most, and `wait_limit` longer if the link is back by then. It is one window until the group is in step again, however often the link flaps. For so long after its last word the other node knows that nothing which was acknowledged is missing there: `promote --in-window` ([decision 70](decisions/0070-peer-window.md))";
+        /// The lower rung of the mode ladder; `None`: there is none.
+        "fallback" => fallback: Option<Mode> = fallback();
+            choice "\"async\"", "while the line is slow: act as \"async\" or \"superasync\"; \"none\": never",
+            "the [mode ladder](how-it-works.md#a-mode-ladder): what the group acts as while its line is slow. It has to be below `mode`, and `policy` must not be `\"strict\"`. What it acts as now is in `status`, and each step is an [event](events.md)";
+        "fallback_latency" => fallback_latency: Duration = duration(limits::FALLBACK_LATENCY);
+            "the line is slow: writers wait longer than this for the peer",
+            "added latency above which the line is slow: what writers wait for the peer once their write is done here, and for room in the queue. A mode that waits for the peer adds at least the line's round trip. With `fallback_after` it has to be less than `wait_limit`";
+        "fallback_after" => fallback_after: Duration = duration(limits::FALLBACK_AFTER);
+            "on the average of so much time in which anyone waited",
+            "so much time in which anyone waited has to be slow on the average before the ladder steps down. A write that has waited for `fallback_latency` and this together is enough: so no writer waits much longer. A line that is silent for 0.4 s may be lost, and is left to `policy`";
+        "return_after" => return_after: Duration = duration(limits::RETURN_AFTER);
+            "the line has to be good for so long before `mode` counts again",
+            "the line has to be good for so long before `mode` counts again: the copy is in step with the fallback, the queue is at most half full, and neither writes nor heartbeats take longer than `fallback_latency` to be confirmed. After a return that did not last for so long it takes twice that, and up to eight times";
         /// Longest time one write waits for the peer before `policy` acts.
         "wait_limit" => wait_limit: Duration = duration(limits::WAIT_LIMIT);
             "longest time one write waits for the peer before the policy acts",
@@ -278,6 +303,12 @@ impl LiveSettings {
             },
             degrade: self.degrade,
             wait_limit: self.wait_limit,
+            fallback: self.fallback.map(|mode| engine::Fallback {
+                mode,
+                latency: self.fallback_latency,
+                after: self.fallback_after,
+                return_after: self.return_after,
+            }),
             autosync: self.autosync,
             queue_bytes: self.queue_memory_bytes,
             queue_items: self.queue_items,
@@ -300,6 +331,10 @@ impl LiveSettings {
             policy,
             degrade: peer.degrade,
             hold,
+            fallback: peer.fallback.map(|fallback| fallback.mode),
+            fallback_latency: peer.fallback.map_or(limits::FALLBACK_LATENCY.default, |fallback| fallback.latency),
+            fallback_after: peer.fallback.map_or(limits::FALLBACK_AFTER.default, |fallback| fallback.after),
+            return_after: peer.fallback.map_or(limits::RETURN_AFTER.default, |fallback| fallback.return_after),
             wait_limit: peer.wait_limit,
             autosync: peer.autosync,
             start_alone: peer.start_alone,
@@ -311,12 +346,42 @@ impl LiveSettings {
         }
     }
 
+    /// Why its fallback never counts: the key to name, and a sentence.
+    ///
+    /// # Errors
+    /// That sentence.
+    pub fn check_ladder(&self) -> Result<(), (&'static str, String)> {
+        let Some(fallback) = self.fallback else { return Ok(()) };
+        let (word, mode) = (fallback.word(), self.mode.word());
+        if self.policy == PolicyChoice::Strict {
+            let why = "policy = \"strict\" answers nobody without the peer, and a fallback does; use fallback = \"none\", or another policy";
+            return Err(("fallback", why.to_owned()));
+        }
+        if !fallback.is_below(self.mode) && self.mode != Mode::Logging {
+            let why = format!(
+                "\"{word}\" is not below mode = \"{mode}\", so there is nothing to fall back to; use fallback = \"none\", or another mode"
+            );
+            return Err(("fallback", why));
+        }
+        let longest = self.fallback_latency + self.fallback_after;
+        if longest >= self.wait_limit {
+            let why = format!(
+                "with fallback_latency a write may wait {} before the fallback counts, and the policy acts after wait_limit = \"{}\"; use less, or a longer wait_limit",
+                duration_text(longest),
+                duration_text(self.wait_limit)
+            );
+            return Err(("fallback_after", why));
+        }
+        Ok(())
+    }
+
     /// The keys that count: the peer window does so under one policy only, and under `strict` nothing degrades; in `superasync` nobody waits for a queue.
     pub fn acting(&self) -> impl Iterator<Item = GroupKey> + use<> {
-        let (policy, mode, when_full) = (self.policy, self.mode, self.when_full);
+        let (policy, mode, when_full, falls_back) = (self.policy, self.mode, self.when_full, self.fallback.is_some());
         GroupKey::all().filter(move |key| match key.as_str() {
             "hold" => policy == PolicyChoice::Hold,
             "degrade" => policy != PolicyChoice::Strict,
+            "fallback_latency" | "fallback_after" | "return_after" => falls_back,
             "queue.when_full" => mode != Mode::Superasync,
             "queue.pace" => mode == Mode::Async && when_full == WhenFull::Block,
             _ => true,
@@ -360,6 +425,9 @@ mod tests {
             ("degrade", "queu", "did you mean \"queue\"?"),
             ("after_forced_failover", "keep-promotd", "did you mean \"keep-promoted\"?"),
             ("hold", "10ms", "the least is \"1s\""),
+            ("fallback", "asnc", "did you mean \"async\"?"),
+            ("fallback", "nearsync", "or \"none\""),
+            ("fallback_after", "100ms", "the least is \"500ms\""),
             ("wait_limit", "2h", "the most is \"1h\""),
             ("wait_limit", "10", "no unit"),
             ("autosync", "yes", "neither true nor false"),
@@ -377,6 +445,34 @@ mod tests {
             assert!(error.contains(hint), "{key}={text}: {error}");
         }
         assert_eq!(settings, LiveSettings::default());
+    }
+
+    #[test]
+    fn a_ladder_leads_below_the_mode_and_comes_before_the_policy() {
+        let sync = LiveSettings { mode: Mode::Sync, fallback: Some(Mode::Async), ..LiveSettings::default() };
+        assert_eq!(sync.check_ladder(), Ok(()));
+        assert_eq!(LiveSettings::of_peer(&sync.for_engine()), sync);
+        let said = |change: fn(&mut LiveSettings)| {
+            let mut settings = sync.clone();
+            change(&mut settings);
+            settings.check_ladder().map_err(|(key, why)| format!("{key}: {why}"))
+        };
+        for change in [
+            (|s| s.mode = Mode::Nearsync) as fn(&mut LiveSettings),
+            |s| s.mode = Mode::Logging,
+            |s| (s.mode, s.fallback) = (Mode::Async, Some(Mode::Superasync)),
+            |s| (s.mode, s.fallback) = (Mode::Async, None),
+        ] {
+            assert_eq!(said(change), Ok(()));
+        }
+        let refused = |change, hint: &str| {
+            let error = said(change).expect_err(hint);
+            assert!(error.contains(hint), "{error}");
+        };
+        refused(|s| s.policy = PolicyChoice::Strict, "answers nobody without the peer");
+        refused(|s| s.mode = Mode::Async, "fallback: \"async\" is not below mode = \"async\"");
+        refused(|s| s.mode = Mode::Superasync, "is not below mode = \"superasync\"");
+        refused(|s| s.wait_limit = Duration::from_millis(1200), "wait 1s 200ms before the fallback counts");
     }
 
     #[test]

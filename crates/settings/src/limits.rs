@@ -71,6 +71,19 @@ pub const WAIT_LIMIT: Bound<Duration> =
 pub const HOLD: Bound<Duration> =
     Bound { min: Duration::from_secs(1), max: data::HOLD_MAX, default: Duration::from_secs(30) };
 
+/// Added latency above which a line is slow: the default is more than a line between continents takes, and people notice it.
+pub const FALLBACK_LATENCY: Bound<Duration> =
+    Bound { min: Duration::from_millis(1), max: Duration::from_secs(10), default: Duration::from_millis(200) };
+
+/// For how long it is. In less time a line that is lost looks like a slow one.
+pub const FALLBACK_AFTER: Bound<Duration> =
+    Bound { min: Duration::from_millis(500), max: Duration::from_secs(60), default: Duration::from_secs(1) };
+const _: () = assert!(FALLBACK_AFTER.min.as_millis() > data::LADDER_HEARS.as_millis());
+
+/// How long a line has to be good again. A return costs writers up to a second of waiting if the line was not.
+pub const RETURN_AFTER: Bound<Duration> =
+    Bound { min: Duration::from_secs(1), max: Duration::from_secs(3600), default: Duration::from_secs(30) };
+
 /// Memory queue in bytes, and in writes.
 pub const QUEUE_MEMORY: Bound<u64> =
     Bound { min: data::QUEUE_BYTES_MIN, max: data::QUEUE_BYTES_MAX, default: data::QUEUE_BYTES_DEFAULT };

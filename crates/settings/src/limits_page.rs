@@ -251,6 +251,8 @@ fn links() -> Vec<Limit> {
             "or the limit in round trips, if longer";
         data::SILENCE_LEAVES_BEHIND_ROUND_TRIPS => "round trips without a sign of life after which writers go on without the peer, with `degrade = \"queue\"`",
             "not before the silence that is the limit in time";
+        data::LADDER_LOOK => "a group whose mode ladder is down, or whose writers wait, is looked at so often", "";
+        data::LADDER_HEARS => "a silence that a mode ladder charges to no writer", "";
         data::CONGESTED_AFTER => "a socket without a move, shown as `congested`", "";
         data::GREETING_LATE_AFTER => "a connected peer's group without a greeting, shown as starting", "";
         data::TICK_EVERY => "from one report of an idle primary's clock to the next", "";

@@ -92,6 +92,8 @@ pub struct Path {
     /// Direction `d` carries from end `d`; false: cut.
     pub passes: [bool; 2],
     pub delay_ns: u64,
+    /// Parcels take so much longer for now; a connection comes and goes as fast as ever.
+    pub slower_ns: u64,
     pub jitter_ns: u64,
     pub bytes_per_s: u64,
 }
@@ -283,7 +285,7 @@ impl SimNetwork {
         let direction = &mut c.directions[end];
         direction.transmitting = false;
         let parcel = direction.queue.pop_front()?;
-        direction.last_arrival = direction.last_arrival.max(now + path.delay_ns + jitter);
+        direction.last_arrival = direction.last_arrival.max(now + path.delay_ns + path.slower_ns + jitter);
         let sent = c.open[end].then_some((c.ends[end], parcel.bytes()));
         let arrives = (direction.last_arrival - now, LinkEvent::Arrive { connection, end, parcel });
         Some(Transmission { arrives, next: self.transmit(connection, end), sent })

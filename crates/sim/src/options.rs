@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use engine::limits::{self, KIB, MIB};
 use engine::state::{AfterForcedFailover, Degrade, Mode, Policy, WhenFull};
-use engine::{ActivityConfig, QueuePace};
+use engine::{ActivityConfig, Fallback, QueuePace};
 
 use crate::rng::Rng;
 use fault::FaultKind;
@@ -33,6 +33,9 @@ const DISK_QUEUES: u64 = 0xd15c_0000_0000_0000;
 const FULL_QUEUES: u64 = 0xf011_0000_0000_0000;
 /// And whether writers are slowed down before it is.
 const PACED: u64 = 0x9ace_d000_0000_0000;
+/// And what a mode falls back to, and whether lines change.
+const FALLBACKS: u64 = 0xfa77_bacc_0000_0000;
+const LINES: u64 = 0x11e5_0000_0000_0000;
 /// And what becomes of a fork after a forced promotion.
 const FAILOVERS: u64 = 0xfa11_0000_0000_0000;
 
@@ -56,6 +59,8 @@ pub struct SimOptions {
     /// A parcel takes up to so much longer than `delay_ns`; the order in a connection is kept.
     pub jitter_ns: u64,
     pub bytes_per_s: u64,
+    /// Under fire each path takes so long instead, and `delay_ns` again, in turns; 0: it never changes.
+    pub slow_delay_ns: u64,
     pub disk_ns: (u64, u64),
     /// What comes to a node within such a time may be one turn of its engine; 0: each input has its own.
     pub turn_ns: u64,
@@ -76,6 +81,7 @@ pub struct SimOptions {
     pub policy: Policy,
     pub degrade: Degrade,
     pub after_forced_failover: AfterForcedFailover,
+    pub fallback: Option<Fallback>,
     pub wait_limit_ms: u64,
     pub start_alone_ms: u64,
     pub depth: usize,
@@ -119,6 +125,7 @@ impl SimOptions {
             delay_ns,
             jitter_ns: *rng.pick(&[0, delay_ns / 10, 4 * delay_ns]),
             bytes_per_s: *rng.pick(&[100_000, 400_000, 4_000_000, 12_500_000, 125_000_000]),
+            slow_delay_ns: *Rng::new(seed ^ LINES).pick(&[0, 0, 0, 40_000_000, 150_000_000]),
             disk_ns: *rng.pick(&[(20_000, 200_000), (50_000, 3_000_000)]),
             turn_ns: SimOptions::draw_turn(seed),
             // One of them is no multiple of anything.
@@ -139,6 +146,7 @@ impl SimOptions {
             policy: SimOptions::policy(&mut rng),
             degrade: SimOptions::degrade(&mut Rng::new(seed ^ DEGRADES)),
             after_forced_failover: SimOptions::after_forced_failover(&mut Rng::new(seed ^ FAILOVERS)),
+            fallback: SimOptions::fallback(&mut Rng::new(seed ^ FALLBACKS)),
             wait_limit_ms: *rng.pick(&[300, 1500, 10_000]),
             start_alone_ms: *rng.pick(&[1000, 5000, 60_000]),
             depth: rng.between(4, 16) as usize,
@@ -195,6 +203,19 @@ impl SimOptions {
 
     pub fn degrade(rng: &mut Rng) -> Degrade {
         *rng.pick(&[Degrade::Queue, Degrade::Queue, Degrade::Logging])
+    }
+
+    /// In half of all worlds, soon taken and soon left. Some are none of the mode that is set, and never count.
+    pub fn fallback(rng: &mut Rng) -> Option<Fallback> {
+        let mode = *rng.pick(&[Mode::Async, Mode::Async, Mode::Superasync]);
+        let ms = Duration::from_millis;
+        let fallback = Fallback {
+            mode,
+            latency: ms(*rng.pick(&[5, 20, 100])),
+            after: ms(*rng.pick(&[100, 500])),
+            return_after: ms(*rng.pick(&[1000, 3000])),
+        };
+        rng.percent(50).then_some(fallback)
     }
 
     /// Half of all worlds have a disk queue: one that is soon full, or one that never is.

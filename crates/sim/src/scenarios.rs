@@ -48,6 +48,7 @@ pub fn options(mode: Mode, policy: Policy) -> SimOptions {
         delay_ns: MILLISECOND,
         jitter_ns: 0,
         bytes_per_s: 12_500_000,
+        slow_delay_ns: 0,
         disk_ns: (20_000, 200_000),
         turn_ns: 0,
         queue_bytes: MIB,
@@ -66,6 +67,7 @@ pub fn options(mode: Mode, policy: Policy) -> SimOptions {
         // Most scenarios that lose the link want to see what follows when the order is lost with it.
         degrade: Degrade::Logging,
         after_forced_failover: AfterForcedFailover::Ask,
+        fallback: None,
         wait_limit_ms: 1000,
         start_alone_ms: 5000,
         depth: 8,

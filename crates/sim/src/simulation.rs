@@ -168,6 +168,9 @@ impl Simulation {
     fn start_clients(&mut self) {
         self.world.timeline.schedule(1, WorldEvent::Cue(ActorCue::Client));
         self.world.timeline.schedule(1, WorldEvent::Cue(ActorCue::Fault));
+        if self.world.cluster.options.slow_delay_ns > 0 {
+            self.world.timeline.schedule(1, WorldEvent::LinesChange);
+        }
     }
 
     /// After one of these times so many strikes at most, within a limit; then it is healed.
@@ -213,6 +216,7 @@ impl Simulation {
         self.faults.end();
         self.clients.fall_silent();
         self.world.restore_path();
+        self.world.lines_stay_good();
         for node in self.world.cluster.iter_mut() {
             // What a stalled disk holds back stays held back until its time.
             let trouble = &mut node.storage.trouble;

@@ -70,6 +70,8 @@ pub enum WorldEvent {
         pair: [usize; 2],
         passes: [bool; 2],
     },
+    /// All lines get worse, or better.
+    LinesChange,
     /// A node's daemon has heard that the peer handed over to it.
     HandedOver {
         node: usize,
@@ -135,6 +137,8 @@ pub struct World {
     pub is_unjudged: bool,
     /// No daemon acts on what its peer hands over.
     pub daemons_are_deaf: bool,
+    /// Lines stay as they are.
+    is_steady: bool,
     /// What comes next would take hours: nothing more is asked of this world.
     over: bool,
     verdict: Result<(), OracleFailure>,
@@ -155,6 +159,7 @@ impl World {
         let path = Path {
             passes: [true; 2],
             delay_ns: options.delay_ns,
+            slower_ns: 0,
             jitter_ns: options.jitter_ns,
             bytes_per_s: options.bytes_per_s,
         };
@@ -169,6 +174,7 @@ impl World {
             unattended: false,
             is_unjudged: false,
             daemons_are_deaf: false,
+            is_steady: false,
             over: false,
             verdict: Ok(()),
             next_request: 1,
@@ -260,6 +266,7 @@ impl World {
                 let down = self.rng.between(100_000_000, 3_000_000_000);
                 self.crash(node, true, down);
             }
+            WorldEvent::LinesChange => self.lines_change(),
             WorldEvent::Cable { pair, passes } => self.set_path(pair, passes),
             // Of an older boot, or nobody's of the world.
             _ => {}

@@ -43,6 +43,7 @@ mod lost_points;
 mod lost_records;
 mod lost_slots;
 mod memory;
+mod mode_ladder;
 mod mode_while_closing;
 mod mutants_answers;
 mod mutants_promises;

@@ -27,6 +27,7 @@ impl GroupCommon {
     pub fn finish(&mut self, cx: &mut Cx, slot: u32) {
         let broken = self.has_failed();
         let op = self.slots.write(slot);
+        op.stands_here(cx.now.mono);
         if op.stage() != WriteStage::Here || !(op.remote_done || op.failed.is_some()) {
             return;
         }

@@ -9,11 +9,12 @@ use core::time::Duration;
 
 use crate::formats::codec::{FieldDecoder, FieldEncoder};
 pub use crate::formats::flush_points::FlushPoints;
+use crate::formats::group_settings::{decode_settings, encode_settings};
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId, VolumeSet};
 use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, VOLUME_BYTES_MAX, WALL_MAX};
-use crate::settings::{QueuePace, Settings, StartAlone};
-use crate::state::{AfterForcedFailover, CopyDoubts, Degrade, Mode, Pause, Policy, State, WhenFull};
+use crate::settings::Settings;
+use crate::state::{CopyDoubts, Mode, Pause, State};
 use crate::time::Wall;
 
 /// Bytes of a frame header.
@@ -29,8 +30,8 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Version {
-    /// Both nodes report what degrading leaves of the order, what becomes of a full queue and how writers are paced, GroupState says that its sender hands over, Tick says what speaks against the
-    /// copy, and ProbeResult whether its range could be read. A node says in its hello what its peer had confirmed, where it went back to,
+    /// Both nodes report what degrading leaves of the order, what becomes of a full queue, how writers are paced and what a mode falls back to, GroupState says that its sender
+    /// hands over, Tick says what speaks against the copy and which mode writers are answered in, and ProbeResult whether its range could be read. A node says in its hello what its peer had confirmed, where it went back to,
     /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin says that a fork was resolved by an order; Ack tells a delta that cannot be saved from a full history; SyncBegin and Void say which volumes are set aside, and a hello which are detached; a secondary asks for the peer window (WindowAsk, Window). 6 (SyncBegin says what is left out, as the secondary
     /// has applied it), 5 (both nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4
     /// (SyncBegin names the run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel
@@ -469,7 +470,10 @@ impl Ack {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick {
     pub state: State,
+    /// As it is set.
     pub mode: Mode,
+    /// As writers are answered: another one while the mode ladder is down.
+    pub acts_as: Mode,
     /// What is not durable at the secondary yet.
     pub lag_bytes: u64,
     /// How old what it can present is; `None`: unknown.
@@ -490,6 +494,7 @@ impl Tick {
         let mut w = FieldEncoder::default();
         w.u8(self.state.kind() as u8);
         w.u8(self.mode.number());
+        w.u8(self.acts_as.number());
         w.u64(self.lag_bytes);
         w.u64(self.lag.map_or(LAG_UNKNOWN, |lag| (lag.as_nanos() as u64).min(NUMBER_MAX)));
         w.u64(self.dirty_bytes);
@@ -501,6 +506,7 @@ impl Tick {
     pub fn decode(bytes: &[u8]) -> Option<Tick> {
         let mut r = FieldDecoder(bytes);
         let (state, mode) = (State::from_kind(r.u8()?)?, Mode::from_number(r.u8()?)?);
+        let acts_as = Mode::from_number(r.u8()?)?;
         let (lag_bytes, lag) = (r.number()?, r.u64()?);
         let lag = match lag {
             LAG_UNKNOWN => None,
@@ -508,7 +514,7 @@ impl Tick {
         };
         let (dirty_bytes, clock, bits) = (r.number()?, r.wall()?, r.u8().filter(|bits| bits & !3 == 0)?);
         let doubts = CopyDoubts { assumed_equal: bits & 1 != 0, differs: bits & 2 != 0 };
-        r.is_empty().then_some(Tick { state, mode, lag_bytes, lag, dirty_bytes, clock, doubts })
+        r.is_empty().then_some(Tick { state, mode, acts_as, lag_bytes, lag, dirty_bytes, clock, doubts })
     }
 }
 
@@ -728,72 +734,6 @@ fn decode_volumes(r: &mut FieldDecoder<'_>) -> Option<VolumeSet> {
         *word = r.u64()?;
     }
     Some(VolumeSet::from_words(words))
-}
-
-fn encode_settings(settings: &Settings, w: &mut FieldEncoder) {
-    let ns = |duration: Duration| duration.as_nanos() as u64;
-    let (policy, window) = match settings.policy {
-        Policy::Degrade => (0, 0),
-        Policy::Hold(window) => (1, ns(window)),
-        Policy::Strict => (2, 0),
-    };
-    let (start, wait) = match settings.start_alone {
-        StartAlone::Serve => (0, 0),
-        StartAlone::Wait(wait) => (1, ns(wait)),
-    };
-    w.u8(settings.mode.number());
-    w.u8(policy);
-    w.u64(window);
-    w.u64(ns(settings.wait_limit));
-    w.u8(u8::from(settings.autosync));
-    w.u8(start);
-    w.u64(wait);
-    w.u64(settings.queue_bytes);
-    w.u64(settings.queue_items);
-    w.u8(settings.degrade.number());
-    w.u8(settings.after_forced_failover.number());
-    w.u8(settings.when_full.number());
-    let (from, to) = settings.pace.map_or((0, 0), |pace| (pace.from(), pace.to()));
-    w.u8(from);
-    w.u8(to);
-}
-
-fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
-    let (mode, policy, window) = (Mode::from_number(r.u8()?)?, r.u8()?, Duration::from_nanos(r.number()?));
-    let (wait_limit, autosync) = (Duration::from_nanos(r.number()?), r.u8()? != 0);
-    let (start, wait) = (r.u8()?, Duration::from_nanos(r.number()?));
-    let policy = match policy {
-        0 => Policy::Degrade,
-        1 => Policy::Hold(window),
-        2 => Policy::Strict,
-        _ => return None,
-    };
-    let start_alone = match start {
-        0 => StartAlone::Serve,
-        1 => StartAlone::Wait(wait),
-        _ => return None,
-    };
-    let (queue_bytes, queue_items) = (r.number()?, r.number()?);
-    let degrade = Degrade::from_number(r.u8()?)?;
-    let after_forced_failover = AfterForcedFailover::from_number(r.u8()?)?;
-    let when_full = WhenFull::from_number(r.u8()?)?;
-    let pace = match (r.u8()?, r.u8()?) {
-        (0, 0) => None,
-        (from, to) => Some(QueuePace::new(from, to)?),
-    };
-    Some(Settings {
-        mode,
-        policy,
-        degrade,
-        wait_limit,
-        autosync,
-        queue_bytes,
-        queue_items,
-        when_full,
-        pace,
-        start_alone,
-        after_forced_failover,
-    })
 }
 
 #[cfg(test)]

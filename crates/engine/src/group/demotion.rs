@@ -5,6 +5,7 @@ use alloc::string::String;
 use crate::context::Cx;
 use crate::group::Group;
 use crate::ids::CommandId;
+use crate::primary::steps::end_lowering;
 use crate::records::record::AfterSuper;
 
 /// In memory; the caller saves. `handed_over`: the peer has everything.
@@ -12,7 +13,9 @@ pub(super) fn become_secondary(group: &mut Group, cx: &mut Cx, handed_over: bool
     let Group { common, primary, secondary, .. } = group;
     let (position, wall) = (common.last_position(), common.numbers.last_wall());
     primary.fall_to_logging(common, cx, why);
-    common.sb.demoted(position, handed_over, common.settings.mode, wall);
+    let acted_as = common.settings.mode;
+    end_lowering(primary, common, cx, acted_as, "this node is primary no longer");
+    common.sb.demoted(position, handed_over, common.settings.as_set().mode, wall);
     common.volumes.set_aside(&common.sb.aside);
     secondary.replica.stand_at(position, wall);
     secondary.replica.empty_journal(common);

@@ -333,7 +333,7 @@ fn is_equal(group: &Group) -> bool {
 
 fn store(group: &mut Group, cx: &mut Cx) {
     group.handover.enter(Some(HandoverStage::Storing));
-    group.handover.settings = Some(group.common.settings);
+    group.handover.settings = Some(*group.common.settings.as_set());
     group.common.lifecycle.enter(Phase::Recording);
     let id = group.handover.id;
     group.common.bits().save_exactly(cx, AfterBits::Demote { id });
@@ -427,7 +427,8 @@ fn switched(group: &mut Group, cx: &mut Cx) {
         let text = format!("{text}; but meanwhile this node failed, and follows nobody: {}", broken.words());
         return cx.answer(id, CommandResult::Warning(text));
     }
-    let (before, now) = (common.settings.mode, peer.settings().map_or(common.settings.mode, |there| there.mode));
+    let before = common.settings.as_set().mode;
+    let now = peer.settings().map_or(before, |there| there.mode);
     if before == now {
         let text = format!("{text}; this node is the secondary and follows it");
         return cx.answer(id, CommandResult::Done(text));
@@ -507,8 +508,9 @@ fn roll_back(group: &mut Group, cx: &mut Cx, refusal: Refusal) {
 
 /// What was put aside while the group did not run.
 fn make_up(group: &mut Group, cx: &mut Cx, settings: Option<Settings>) {
-    if let Some(before) = settings.filter(|before| *before != group.common.settings) {
-        let now = core::mem::replace(&mut group.common.settings, before);
+    let now = *group.common.settings.as_set();
+    if let Some(before) = settings.filter(|before| *before != now) {
+        group.common.settings.set(before);
         group.apply_settings(cx, now);
     }
     let Group { common, primary, .. } = &mut *group;

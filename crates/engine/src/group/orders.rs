@@ -16,6 +16,7 @@ use crate::peer::detached::{NOTHING_IN_ORDER, sync_has_nothing};
 use crate::peer::orders::{FULL_UNDER_WAY, open_choice, under_way};
 use crate::peer::{Peer, verify};
 use crate::primary::aside::{command_aside, command_rejoin};
+use crate::primary::steps::end_lowering;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::secondary::delta::proceed_delta;
@@ -34,11 +35,10 @@ impl Group {
             return reset::command(self, cx, id, entropy);
         }
         if let (Command::Set(settings), false) = (&command, self.common.lifecycle.is_running()) {
-            let changes_mode = self.common.role() == Role::Primary && self.common.settings.mode != settings.mode;
-            self.common.settings = *settings;
-            if changes_mode {
+            let before = take_settings(self, cx, *settings);
+            if self.common.role() == Role::Primary && self.common.settings.mode != before.mode {
                 // The export closes, and writes are still under way: each is answered as if the mode had changed before.
-                self.primary.peer.promise_anew(&mut self.common, cx);
+                self.primary.peer.promise_anew(&mut self.common, cx, MODE_CHANGED);
                 if self.shown().state() == State::Holding {
                     self.primary.peer.outbox.promise_from_here();
                 }
@@ -100,11 +100,13 @@ impl Group {
     }
 
     pub(super) fn apply_settings(&mut self, cx: &mut Cx, settings: Settings) {
-        let before = core::mem::replace(&mut self.common.settings, settings);
-        if self.common.role() == Role::Primary && before.mode != settings.mode {
-            self.primary.mode_changed(&mut self.common, cx);
+        let was_set = *self.common.settings.as_set();
+        let before = take_settings(self, cx, settings);
+        let changes_mode = before.mode != self.common.settings.mode;
+        if self.common.role() == Role::Primary && changes_mode {
+            self.primary.mode_changed(&mut self.common, cx, MODE_CHANGED);
         }
-        let changed = before.policy != settings.policy || before.mode != settings.mode;
+        let changed = before.policy != settings.policy || changes_mode;
         if self.common.role() == Role::Primary {
             if changed {
                 self.primary.policy_changed(&mut self.common, cx, before.policy);
@@ -121,12 +123,25 @@ impl Group {
             // Or says that it waits for an order from now on.
             self.primary.try_autosync(&mut self.common, cx);
         }
-        if before != settings {
+        if was_set != settings {
             // Each node shows what the other is set to.
             self.say_hello(cx, FrameKind::GroupState);
             self.primary.peer.report_primary_state(&mut self.common, cx);
         }
     }
+}
+
+const MODE_CHANGED: &str = "the mode changed";
+
+/// These settings count from now on; what counted before. Where they say something of the mode ladder, that is at its beginning.
+fn take_settings(group: &mut Group, cx: &mut Cx, settings: Settings) -> Settings {
+    let Group { common, primary, .. } = group;
+    let before = *common.settings;
+    common.settings.set(settings);
+    if !common.settings.is_lowered() {
+        end_lowering(primary, common, cx, before.mode, "the settings changed");
+    }
+    before
 }
 
 /// What is told of a sync over the peer as it was when that was ordered.

@@ -166,7 +166,7 @@ pub(crate) fn reopened(group: &mut Group, cx: &mut Cx, opened: Result<Box<GroupC
         group.reset = None;
         return;
     }
-    let (before, settings) = (&group.common.config, group.common.settings);
+    let (before, settings) = (&group.common.config, *group.common.settings.as_set());
     let (config, refused) = match opened {
         Ok(config) => {
             let has_shape = (config.id, config.peer) == (before.id, before.peer);

@@ -213,7 +213,8 @@ impl Group {
         } else {
             None
         };
-        let other_mode = serves_otherwise(self.common.sb.primary_mode, self.common.settings.mode).unwrap_or_default();
+        let other_mode =
+            serves_otherwise(self.common.sb.primary_mode, self.common.settings.as_set().mode).unwrap_or_default();
         let warn = force && peer_ahead || !other_mode.is_empty() || aside.is_some();
         let at = format!("promoted at {image}{}{}", take_undone(&mut self.secondary), aside.unwrap_or_default());
         let answer = PromotionAnswer { at, needs_verification, missing, loses_nothing: nothing, other_mode, warn };

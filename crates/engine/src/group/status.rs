@@ -18,6 +18,7 @@ use crate::peer::resync::waits_for_order;
 use crate::peer::verify;
 use crate::primary::Primary;
 use crate::primary::pace::paced_to;
+use crate::primary::steps::ladder_status;
 use crate::secondary::Secondary;
 use crate::shared::link::ShownLink;
 use crate::shared::volume::Volume;
@@ -163,13 +164,16 @@ impl ShownGroup<'_> {
         let is_secondary = role == Role::Secondary;
         let promotable = secondary.promotable(common);
         let reported = secondary.primary_report.state().filter(|_| is_secondary);
+        let set = common.settings.as_set();
         GroupStatus {
             id: common.id(),
             identity,
             role,
-            settings: common.settings,
-            mode: if is_secondary { common.sb.primary_mode } else { Some(common.settings.mode) },
-            served_before_in: common.sb.primary_mode.filter(|mode| !is_secondary && *mode != common.settings.mode),
+            settings: *set,
+            mode: if is_secondary { common.sb.primary_mode } else { Some(set.mode) },
+            acts_as: if is_secondary { secondary.primary_report.acts_as() } else { Some(common.settings.mode) },
+            ladder: ladder_status(primary, common, now.mono),
+            served_before_in: common.sb.primary_mode.filter(|mode| !is_secondary && *mode != set.mode),
             clock_behind: self.clock_behind(now),
             state: secondary.shown_state(common, self.state(), reported),
             reason: self.reason(),
@@ -346,7 +350,7 @@ impl ShownGroup<'_> {
             grants: identity.handed_over && self.handover.is_at(HandoverStage::Granted),
             features: 0,
             required: 0,
-            settings: self.common.settings,
+            settings: *self.common.settings.as_set(),
             confirmed: self.common.sb.confirmed_at_last(),
             went_back_to: self.common.sb.went_back_to,
             keeps_over: keeps_over(&self.primary.peer, self.common),

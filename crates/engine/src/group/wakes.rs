@@ -2,6 +2,7 @@
 
 use crate::context::Cx;
 use crate::group::{Group, peer_window};
+use crate::primary::steps::look_at_ladder;
 use crate::shared::wakes::Wake;
 
 impl Group {
@@ -35,6 +36,7 @@ impl Group {
                 Wake::Covered => primary.pump_activity(common, cx),
                 Wake::Promise => primary.take_up_promise(common, cx),
                 Wake::Waits => primary.check_waits(common, cx),
+                Wake::Ladder => look_at_ladder(primary, common, cx),
                 Wake::Apply => secondary.apply(common, cx),
                 Wake::Meet => primary.meet_if_apart(common, cx),
             }

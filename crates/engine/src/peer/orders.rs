@@ -122,13 +122,13 @@ impl Peer {
     }
 
     /// What was given so far was not given under the promise of this mode.
-    pub fn promise_anew(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+    pub fn promise_anew(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         let replicates = self.state(common) == State::Replicating;
         if let Some(stream) = self.outbox.sending.stream_mut() {
             stream.promise_anew(cx.now.mono);
         }
         if replicates {
-            self.report_state(common, cx, "the mode changed");
+            self.report_state(common, cx, why);
         }
     }
 

@@ -44,9 +44,10 @@ impl Peer {
             ..FrameHeader::new(FrameKind::Tick, cx.peer.session, common.id())
         };
         let CopyLag { lag_bytes, lag, .. } = self.behind(common, cx.now);
-        let (state, mode) = (self.state(common), common.settings.mode);
+        let (state, mode) = (self.state(common), common.settings.as_set().mode);
+        let acts_as = common.settings.mode;
         let (dirty_bytes, doubts) = (common.volumes.dirty_bytes(), common.sb.doubts);
-        let tick = Tick { state, mode, lag_bytes, lag, dirty_bytes, clock: cx.now.wall, doubts };
+        let tick = Tick { state, mode, acts_as, lag_bytes, lag, dirty_bytes, clock: cx.now.wall, doubts };
         cx.send(link, header, SendPayload::Control(tick.encode()));
     }
 }

@@ -17,7 +17,8 @@ use alloc::format;
 use alloc::string::ToString;
 
 impl Primary {
-    pub fn mode_changed(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+    /// `why`: what is told of it.
+    pub fn mode_changed(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         cx.coverage.hit(CoveragePoint::ModeChangedLive);
         if common.settings.mode == Mode::Logging {
             self.peer.wanted.forget_orders();
@@ -26,7 +27,7 @@ impl Primary {
         if self.peer.state(common) == State::Logging && self.peer.greeting.is_missing() {
             self.peer.report_state(common, cx, why_apart(common, cx));
         }
-        self.peer.promise_anew(common, cx);
+        self.peer.promise_anew(common, cx, why);
         if self.peer.state(common) == State::Holding && common.settings.mode.follows_behind() {
             // They are answered, the queue keeps the order.
             self.window.forget();

@@ -8,6 +8,7 @@ use crate::peer::stream::PeerStream;
 use crate::peer::streaming::LostLink;
 use crate::primary::Primary;
 use crate::primary::alone::degrade;
+use crate::primary::steps::{note_confirmed, note_wait};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::PEER_FAILED;
 use crate::shared::wakes::Wake;
@@ -25,6 +26,7 @@ impl Primary {
             return;
         }
         self.release_acked(common, cx);
+        note_confirmed(self, common, cx);
         self.peer.go_on_confirmed(common, cx, &ack);
         common.wake(Wake::Promise);
         common.wake(Wake::Room);
@@ -37,6 +39,8 @@ impl Primary {
                 break;
             }
             self.waiters.leave_peer();
+            let done_here = common.slots.write(slot).done_here();
+            note_wait(&mut self.ladder, common, cx, done_here, stream.catching_up_since());
             let op = common.slots.write(slot);
             (op.remote_done, op.peer_has_it) = (true, true);
             common.finish(cx, slot);

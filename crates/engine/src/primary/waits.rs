@@ -15,6 +15,7 @@ use crate::primary::Primary;
 use crate::primary::alone::{go_on_alone, is_left_behind, may_go_on_alone};
 use crate::primary::disk_queue::{give_order_up, leave_full_queue, what_is_full};
 use crate::primary::pace::only_paces;
+use crate::primary::steps::look_at_ladder;
 use crate::shared::coverage::CoveragePoint;
 use crate::state::{Policy, State, WhenFull};
 use crate::time::Mono;
@@ -44,6 +45,7 @@ impl Primary {
                 self.wait_limit_reached(common, cx, since);
             }
         }
+        look_at_ladder(self, common, cx);
         if !self.waiters.is_quiet() {
             common.set_timer(cx, GroupTimer::Waits, LOOK_AGAIN);
         }
@@ -163,7 +165,8 @@ impl Primary {
 
 /// When somebody who begins to wait for the peer is looked at first.
 pub(super) fn first_look_at_waits(settings: &Settings) -> Duration {
-    let first = if settings.keeps_order_alone() { LOOK_AGAIN } else { Duration::from_secs(1) };
+    let first =
+        if settings.keeps_order_alone() || settings.ladder().is_some() { LOOK_AGAIN } else { Duration::from_secs(1) };
     first.min(settings.wait_limit)
 }
 

@@ -18,9 +18,11 @@ use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
+use crate::peer::stream::PeerStream;
 use crate::peer::verify;
 use crate::primary::Primary;
 use crate::primary::pace::{may_enter, paced_to};
+use crate::primary::steps::note_wait;
 use crate::primary::waits::first_look_at_waits;
 use crate::records::record::AfterSuper;
 use crate::shared::coverage::CoveragePoint;
@@ -116,6 +118,9 @@ impl Primary {
             WriteStage::ForRoom => {
                 let is_held_up = paced_to(self, common, cx.peer.rate).is_none();
                 self.waiters.was_blocked(common, cx, slot, is_held_up);
+                let since = common.slots.write(slot).since;
+                let back = self.peer.outbox.stream().map_or(cx.now.mono, PeerStream::catching_up_since);
+                note_wait(&mut self.ladder, common, cx, Some(since), back);
                 self.go_for_range(common, cx, slot);
             }
             WriteStage::ForRange => {
@@ -229,6 +234,9 @@ impl Primary {
         (stored.first, stored.last, stored.level) = (first, last, level);
         stored.enter(WriteStage::Writing);
         stored.waits_for_peer(cx.now.mono);
+        if streamed {
+            self.ladder.numbered(cx.now.mono, last);
+        }
         if level.waits_for_peer() {
             stored.remote_done = false;
             self.waiters.wait_for_peer(last, slot);

@@ -14,7 +14,7 @@ use crate::ids::Seq;
 use crate::limits::REPORT_HOLDS;
 use crate::secondary::Secondary;
 use crate::shared::kept_tail::KeptTail;
-use crate::state::State;
+use crate::state::{Mode, State};
 use crate::time::{Mono, Wall, ahead};
 
 /// The newest report of the primary.
@@ -81,6 +81,11 @@ impl PrimaryReport {
     /// The state that the primary reported in this session.
     pub fn state(&self) -> Option<State> {
         self.in_session().map(|report| report.tick.state)
+    }
+
+    /// The mode in which it answers writers, as it said last: of a primary that is lost, what a promotion has to count with.
+    pub fn acts_as(&self) -> Option<Mode> {
+        self.newest.map(|report| report.tick.acts_as)
     }
 
     /// What the primary reported, and how long ago; whether that still counts.

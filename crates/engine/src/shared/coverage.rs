@@ -58,6 +58,8 @@ coverage_points! {
     SilentPeerLeftBehind,
     PromisedAfterAlone,
     ModeChangedLive,
+    LadderSteppedDown,
+    LadderSteppedUp,
     ApplyOverlapWaited,
     JournalWrapped,
     JournalFullWaited,

@@ -21,6 +21,8 @@ pub(crate) enum Wake {
     Promise,
     /// A writer has begun to wait: how long may it?
     Waits,
+    /// Something was seen of the line: the mode ladder may step.
+    Ladder,
     /// Records that have landed may be written to the volumes.
     Apply,
     /// What is on record now may decide otherwise about a peer with whom nothing is under way.

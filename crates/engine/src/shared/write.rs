@@ -95,6 +95,8 @@ pub(crate) struct WriteOp {
     pub last: Seq,
     pub level: AckLevel,
     stage: WriteStage,
+    /// Since when nothing more is to be done here.
+    done_here: Option<Mono>,
     pub failed: Option<IoError>,
     /// Nothing more is expected of the peer.
     pub remote_done: bool,
@@ -175,6 +177,7 @@ impl WriteOp {
             last: Seq::NONE,
             level: AckLevel::Local,
             stage: WriteStage::Arrived,
+            done_here: None,
             failed: None,
             remote_done: true,
             room: (0, 0),
@@ -196,6 +199,18 @@ impl WriteOp {
 
     pub fn stage(&self) -> WriteStage {
         self.stage
+    }
+
+    /// It is looked at: from here on it waits for the peer alone, if it is done here.
+    pub fn stands_here(&mut self, now: Mono) {
+        if self.stage == WriteStage::Here {
+            self.done_here.get_or_insert(now);
+        }
+    }
+
+    /// Since when it waits for the peer alone.
+    pub fn done_here(&self) -> Option<Mono> {
+        self.done_here
     }
 
     /// The one way its stage changes.

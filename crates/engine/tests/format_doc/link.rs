@@ -218,6 +218,10 @@ fn full_queues() -> String {
     setting_values(169, |settings| settings.when_full.word())
 }
 
+fn fallbacks() -> String {
+    setting_values(172, |settings| settings.fallback.map_or("none", |fallback| fallback.mode.word()))
+}
+
 fn starts() -> String {
     let word = |settings: &Settings| match settings.start_alone {
         StartAlone::Serve => "serve",
@@ -233,7 +237,7 @@ fn settings_fields() -> Vec<super::bytes::Field> {
             1,
             2,
             format!(
-                "{}. From here to pace to: the sender's settings. After forced failover counts where both nodes say the same, \
+                "{}. From here to return after: the sender's settings. After forced failover counts where both nodes say the same, \
                  the others are for display. [A further \
                  key](change.md#a-configuration-key) is a new protocol version",
                 modes()
@@ -252,6 +256,10 @@ fn settings_fields() -> Vec<super::bytes::Field> {
         number("when full", 1, 1, full_queues()),
         number("pace from", 1, 50, "percent of the queue; 0, and 0 behind it: writers are not slowed down"),
         number("pace to", 1, 90, "percent of the queue, above the one before"),
+        number("fallback", 1, 5, format!("0 none, with times of 0; else the mode's number and 1: {}", fallbacks())),
+        number("fallback latency", 8, 0xc0, "ns"),
+        number("fallback after", 8, 0xc1, "ns"),
+        number("return after", 8, 0xc2, "ns"),
     ]
 }
 
@@ -316,6 +324,11 @@ fn tick_table() -> String {
         Some((format!("`{}`", tick.mode.word()), tick.encode()))
     };
     assert_eq!(values(&tick, 1, mode), modes(), "the page says: as in GroupHello");
+    let acts_as = |image: &[u8]| {
+        let tick = Tick::decode(image)?;
+        Some((format!("`{}`", tick.acts_as.word()), tick.encode()))
+    };
+    assert_eq!(values(&tick, 2, acts_as), modes(), "the page says: as in GroupHello");
     let doubt = |image: &[u8]| {
         let tick = Tick::decode(image)?;
         let CopyDoubts { assumed_equal, differs } = tick.doubts;
@@ -327,6 +340,12 @@ fn tick_table() -> String {
     let fields = [
         number("state", 1, 4, values(&tick, 0, state)),
         number("mode", 1, 1, "as in GroupHello"),
+        number(
+            "acts as",
+            1,
+            2,
+            "the mode in which writers are answered: another one while the [mode ladder](how-it-works.md#a-mode-ladder) is down",
+        ),
         number("lag bytes", 8, 0xbb, "not durable at S; in a sync or without a stream: dirty"),
         number("lag", 8, 0xbc, "ns; all ones: unknown"),
         number("dirty bytes", 8, 0xbd, ""),

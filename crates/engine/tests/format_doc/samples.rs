@@ -13,7 +13,8 @@ use engine::superblock::{JournalHead, RollbackPoint, Superblock};
 use engine::undo;
 use engine::wire::{self, Ack, FlushPoints, FrameHeader, FrameKind, GroupHello, SyncBegin, Tick, VolumeRange};
 use engine::{
-    Bitmap, Generation, GroupId, Incarnation, NodeId, Position, Seq, SessionId, Settings, StartAlone, VolumeId, Wall,
+    Bitmap, Fallback, Generation, GroupId, Incarnation, NodeId, Position, Seq, SessionId, Settings, StartAlone,
+    VolumeId, Wall,
 };
 use std::time::Duration;
 
@@ -200,6 +201,12 @@ pub fn hello() -> GroupHello {
             after_forced_failover: AfterForcedFailover::KeepPromoted,
             when_full: WhenFull::Bitmap,
             pace: engine::QueuePace::new(50, 90),
+            fallback: Some(Fallback {
+                mode: Mode::Superasync,
+                latency: Duration::from_nanos(0xc0),
+                after: Duration::from_nanos(0xc1),
+                return_after: Duration::from_nanos(0xc2),
+            }),
         },
         confirmed: confirmed(),
         went_back_to: at(0xbb00),
@@ -217,6 +224,7 @@ pub fn tick() -> Tick {
     Tick {
         state: State::Replicating,
         mode: Mode::Nearsync,
+        acts_as: Mode::Async,
         lag_bytes: 0xbb,
         lag: Some(Duration::from_nanos(0xbc)),
         dirty_bytes: 0xbd,

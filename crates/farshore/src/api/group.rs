@@ -61,6 +61,13 @@ pub struct GroupView {
     pub term: String,
     /// wanted: `sync`, `nearsync`, `async`, `superasync`, `logging`. On a secondary the mode that its primary last reported; `unknown` before
     pub mode: String,
+    /// the mode in which writers are answered: a lower one than `mode` while the mode ladder is down. On a secondary as its
+    /// primary said last; `unknown`: it has said nothing since this daemon started. Empty from an older daemon
+    #[serde(default)]
+    pub effective_mode: String,
+    /// on a primary whose mode ladder is down; `null`: it acts as `mode`
+    #[serde(default)]
+    pub mode_ladder: Option<ModeLadderView>,
     /// where the group is
     pub state: GroupState,
     /// what an acknowledgement means now
@@ -134,6 +141,12 @@ pub struct GroupView {
 }
 
 impl GroupView {
+    /// Another mode counts than the one that is wanted.
+    pub fn acts_otherwise(&self) -> Option<&str> {
+        let is_known = !matches!(self.effective_mode.as_str(), "" | "unknown") && self.mode != "unknown";
+        Some(self.effective_mode.as_str()).filter(|acts_as| is_known && *acts_as != self.mode)
+    }
+
     /// A primary that serves nobody: its export waits for the peer, for `start_alone`, or for an operator.
     pub fn is_closed(&self) -> bool {
         let is_primary = self.role == Role::Primary && !self.starting && self.state != GroupState::Failed;
@@ -206,6 +219,19 @@ pub struct ReverseView {
     /// why there is no connection, or why `home` does not take over yet; `null`: nothing is in the way
     #[serde(default)]
     pub why: Option<String>,
+}
+
+/// A primary answers writers in a lower mode than the one that is set, as its line is slow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ModeLadderView {
+    /// seconds: for how long
+    pub lowered_s: f64,
+    /// what made it slow
+    pub reason: String,
+    /// seconds until `mode` counts again, if the line stays good; `null`: it is slow, or the copy is behind
+    #[serde(default)]
+    pub returns_in_s: Option<f64>,
 }
 
 /// Thresholds of a group's lag.

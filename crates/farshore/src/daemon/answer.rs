@@ -305,7 +305,8 @@ impl Desk {
                 group: named.name.as_str(),
                 peer: named.peer_of(&self.node).map(NodeName::as_str).unwrap_or_default(),
                 is_primary: now.role == Role::Primary,
-                mode: now.mode.map(Mode::word),
+                // What a promotion may lack follows from how writers are answered.
+                mode: if now.role == Role::Primary { now.mode } else { now.acts_as.or(now.mode) }.map(Mode::word),
                 settings: GroupKey::all().map(|key| (key.as_str(), effective.text(key), kept.has(key))).collect(),
                 lag: now.peer.lag,
                 warn: named.rpo.warn,
@@ -629,6 +630,10 @@ impl Desk {
         // The order goes to the data path all the same: what waits for a word of the operator has it then.
         let unchanged = wanted == before;
         let effective = wanted.of(&group.name).effective(&group.settings);
+        let was_sound = before.of(&group.name).effective(&group.settings).check_ladder().is_ok();
+        if let (Err((key, why)), true) = (effective.check_ladder(), was_sound) {
+            return Ok(Reply::error(ErrorCode::BadValue, format!("{key}: {why}")));
+        }
         let command = Command::Set(effective.for_engine());
         let mut warnings = match self.control.command(id, command).await? {
             CommandResult::Done(_) | CommandResult::Unchanged(_) => Vec::new(),

@@ -7,7 +7,7 @@ use settings::{GroupKey, GroupName, Keyed, LiveSettings};
 use units::exact::show_seconds;
 
 /// Those that say what an acknowledgement means. The others may well differ: nodes have more memory or less.
-const PROMISES: [&str; 5] = ["mode", "policy", "degrade", "hold", "wait_limit"];
+const PROMISES: [&str; 6] = ["mode", "policy", "degrade", "hold", "fallback", "wait_limit"];
 
 /// Warnings of a group, as one of its nodes shows it beside its peer.
 pub(super) fn of_group(
@@ -40,7 +40,8 @@ pub(super) fn of_group(
             theirs.word()
         )
     });
-    served.into_iter().chain(differ).chain(failover).chain(clock).collect()
+    let ladder = settings.check_ladder().err().map(|(key, why)| format!("'{key}' has no effect: {why}"));
+    served.into_iter().chain(ladder).chain(differ).chain(failover).chain(clock).collect()
 }
 
 fn served_otherwise(group: &GroupName, before: Mode, now: Mode) -> String {

@@ -115,6 +115,8 @@ fn group_status(
         last_sequence: (now.role == Role::Primary && !now.starting).then_some(now.identity.position.seq.0),
         term: String::new(),
         mode: now.mode.map_or(UNKNOWN, Mode::word).to_owned(),
+        effective_mode: now.acts_as.map_or(UNKNOWN, Mode::word).to_owned(),
+        mode_ladder: now.ladder.as_ref().map(mode_ladder),
         state: now.state.word().into(),
         protection: now.protection.word().into(),
         reason: question.clone().filter(|_| waits_for_word(now)).or_else(|| why(group, snapshot)),
@@ -151,6 +153,14 @@ fn group_status(
         settings: link_view::settings(overrides, &effective),
         rpo: Some(rpo(group)),
         warnings: warnings(node, group, (snapshot, &effective), question.filter(|_| !waits_for_word(now))),
+    }
+}
+
+fn mode_ladder(ladder: &figures::LadderStatus) -> api::ModeLadderView {
+    api::ModeLadderView {
+        lowered_s: ladder.lasts.as_secs_f64(),
+        reason: ladder.why.clone(),
+        returns_in_s: ladder.returns_in.map(|left| left.as_secs_f64()),
     }
 }
 

@@ -189,11 +189,13 @@ pub(super) const ROWS: &[MetricRow] = &[
         Of::GroupWord("role", Role::WORDS, |group| Some(group.role.as_str()))),
     row("group_mode", None, "1 for the mode that is wanted; on a secondary, its primary's.",
         Of::GroupWord("mode", MODES, |group| Some(&group.mode))),
+    row("group_effective_mode", None, "1 for the mode in which writers are answered: a lower one while the mode ladder is down.",
+        Of::GroupWord("mode", MODES, |group| Some(&group.effective_mode))),
     row("group_state", None, "1 for the state of the group.",
         Of::GroupWord("state", GroupState::WORDS, |group| Some(group.state.as_str()))),
     row("group_protection", None, "1 for what an acknowledgement means now.",
         Of::GroupWord("protection", Protection::WORDS, |group| Some(group.protection.as_str()))),
-    row("group_as_wanted", None, "1 if the mode's promise holds: `replicating`, or `logging` in mode `logging`.",
+    row("group_as_wanted", None, "1 if the mode's promise holds: `replicating` in the mode that is wanted, or `logging` in mode `logging`.",
         Of::Group(Gauge, |group| flag(is_as_wanted(group)))),
     row("group_warnings", None, "Warnings of `status` about the group.",
         Of::Group(Gauge, |group| whole(group.warnings.len() as u64))),
@@ -321,7 +323,8 @@ pub(super) const ROWS: &[MetricRow] = &[
 ];
 
 fn is_as_wanted(group: &GroupView) -> bool {
-    group.state == GroupState::Replicating || (group.state == GroupState::Logging && group.mode == "logging")
+    let replicates = group.state == GroupState::Replicating && group.acts_otherwise().is_none();
+    replicates || (group.state == GroupState::Logging && group.mode == "logging")
 }
 
 fn history_used(group: &GroupView) -> Option<MetricValue<'static>> {

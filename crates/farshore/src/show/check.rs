@@ -170,8 +170,12 @@ fn protection_finding(name: &str, group: &GroupView) -> Option<(Health, String)>
         "nearsync" => !matches!(group.protection, Protection::BothDurable | Protection::BothReceived),
         _ => matches!(group.protection, Protection::LocalOnly | Protection::Held | Protection::None),
     };
+    let why = match &group.mode_ladder {
+        Some(ladder) => format!("; the group acts as {}: {}", group.effective_mode, ladder.reason),
+        None => String::new(),
+    };
     let text =
-        || format!("{name}: protection is {}, which is less than mode {} promises", group.protection, group.mode);
+        || format!("{name}: protection is {}, which is less than mode {} promises{why}", group.protection, group.mode);
     (group.role == Role::Primary && is_less).then(|| (Health::Warning, text()))
 }
 

@@ -68,8 +68,12 @@ fn colour(event: &EventRecord) -> Option<Colour> {
         Kind::LinkLost | Kind::RpoMissed | Kind::WriteFailed | Kind::HookFailed | Kind::EventsNotKept => {
             Some(Colour::Bad)
         }
-        Kind::QueueDropped | Kind::WritersHeldUp | Kind::SyncStopped | Kind::LinkUnsteady => Some(Colour::Busy),
-        Kind::LinkConnected | Kind::RpoMet | Kind::WritersGoOn | Kind::SyncEnded => Some(Colour::Good),
+        Kind::QueueDropped | Kind::ModeLowered | Kind::WritersHeldUp | Kind::SyncStopped | Kind::LinkUnsteady => {
+            Some(Colour::Busy)
+        }
+        Kind::LinkConnected | Kind::ModeRestored | Kind::RpoMet | Kind::WritersGoOn | Kind::SyncEnded => {
+            Some(Colour::Good)
+        }
         Kind::Command | Kind::Role => Some(Colour::Head),
         _ => None,
     }

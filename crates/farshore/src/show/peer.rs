@@ -4,7 +4,7 @@ use toolkit::screen::{Colour, Paint, clean};
 use units::exact::{show_seconds, show_size};
 
 use super::table::{Table, in_one_line, plain, titled};
-use super::{colour, direction, promotable_words, role_word, time_words};
+use super::{colour, direction, mode_word, promotable_words, role_word, time_words};
 use crate::api::{GroupView, LinkState, NodeView, PeerSays, PeerStatusView, Role};
 
 /// One section for each peer that was asked.
@@ -59,7 +59,7 @@ fn link_words(peer: &PeerStatusView) -> String {
 
 fn lines(node: &str, group: &GroupView, paint: &Paint) -> String {
     let state = paint.with(colour(group), &clean(group.state.as_str()));
-    let (direction, role, mode) = (clean(&direction(node, group)), clean(&role_word(group)), clean(&group.mode));
+    let (direction, role, mode) = (clean(&direction(node, group)), clean(&role_word(group)), clean(&mode_word(group)));
     let mut text = format!("  {:<12}{direction}  {role}, mode {mode}, {state}\n", "Role");
     let mut line = |title: &str, content: &str| text += &titled(title, 12, content);
     if let Some(reason) = &group.reason {
@@ -83,7 +83,7 @@ fn table(node: &str, groups: &[GroupView], paint: &Paint) -> String {
             plain(&group.name),
             plain(&direction(node, group)),
             plain(&role_word(group)),
-            plain(&group.mode),
+            plain(&mode_word(group)),
             (clean(group.state.as_str()), Some(colour(group))),
             plain(&position(group)),
             plain(&space(group)),

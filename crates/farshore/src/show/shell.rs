@@ -26,6 +26,7 @@ pub fn group(node: &str, group: &GroupView) -> String {
         ("condition", quoted(condition(group))),
         ("starting", word(group.starting)),
         ("mode", quoted(&group.mode)),
+        ("effective_mode", quoted(&group.effective_mode)),
         ("state", quoted(group.state.as_str())),
         ("protection", quoted(group.protection.as_str())),
         ("generation", quoted(&group.generation)),
@@ -126,7 +127,9 @@ fn is_linked(group: &GroupView) -> bool {
 /// The nodes are connected, and the mode's promise holds: the copy lacks no more than the mode allows.
 fn is_in_step(group: &GroupView) -> bool {
     let has_image = group.role == Role::Primary || group.promotable.is_some();
-    !group.starting && is_linked(group) && has_image && group.state == GroupState::Replicating
+    // A copy of a primary that acts as a lower mode may lack what that acknowledged.
+    let holds = group.state == GroupState::Replicating && group.acts_otherwise().is_none();
+    !group.starting && is_linked(group) && has_image && holds
 }
 
 fn word(holds: bool) -> String {

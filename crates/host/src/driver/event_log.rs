@@ -80,6 +80,12 @@ pub(super) fn line(group: &str, volumes: &[LocalVolume], event: &Event) -> Optio
             warn(format!("{} that this node lost with its power were fetched back from the peer", show_size(*bytes)))
         }
         Event::QueuedAlone { why } => warn(format!("writes are answered without the peer, and follow in order: {why}")),
+        Event::SteppedDown { from, to, why } => {
+            warn(format!("the line is slow, {} counts in place of {}: {why}", to.word(), from.word()))
+        }
+        Event::SteppedUp { from, to, why } => {
+            info(format!("{} counts again in place of {}: {why}", to.word(), from.word()))
+        }
         Event::WritesAlone { generation } => info(format!("writes go on without the peer, as generation {generation}")),
         Event::Decided { decision, .. } => of_decision(decision, named),
         Event::SyncBegan { .. } | Event::SyncEnded { .. } | Event::SnapshotEnded { .. } => of_sync(event),

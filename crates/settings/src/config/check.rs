@@ -328,6 +328,11 @@ fn check_group(group: &ConfiguredGroup, sheet: &mut Sheet<'_>) {
             ),
         );
     }
+    if let Err((key, why)) = group.settings.check_ladder() {
+        let at = [key, "fallback"].map(|key| format!("{path}.{key}"));
+        let at = at.iter().find(|at| sheet.has(at)).unwrap_or(&at[1]).clone();
+        sheet.at_path(&at, format!("{key}: {why}"));
+    }
     for hook in RoleHook::ALL {
         check_command(hook.as_str(), group.hooks.command(hook), &format!("{path}.hooks"), sheet);
     }

@@ -13,6 +13,7 @@ use super::other_volumes::disk_dies_or_comes;
 use crate::nodes::node::{CleanStop, OutsideWrite};
 use crate::options::SimOptions;
 use crate::options::fault::FaultKind;
+use crate::rng::Rng;
 use crate::stamps::SECTOR;
 use crate::world::{ActorCue, World, WorldEvent};
 
@@ -429,6 +430,13 @@ fn resolves_or_promotes(world: &mut World, group: GroupId, node: usize) -> Optio
     }
 }
 
+fn sets_policy(world: &mut World, group: GroupId, entropy: u64) -> bool {
+    let (policy, degrade) = (SimOptions::policy(&mut world.rng), SimOptions::degrade(&mut world.rng));
+    let fallback = SimOptions::fallback(&mut Rng::new(entropy));
+    world.set(group, |settings| (settings.policy, settings.degrade, settings.fallback) = (policy, degrade, fallback));
+    true
+}
+
 /// An operator types whatever comes to mind.
 fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
     let entropy = world.rng.draw();
@@ -452,11 +460,7 @@ fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
             Some(name) => Command::DropRollbackPoint { name, discard: world.rng.percent(30) },
             None => return false,
         },
-        7 => {
-            let (policy, degrade) = (SimOptions::policy(&mut world.rng), SimOptions::degrade(&mut world.rng));
-            world.set(group, |settings| (settings.policy, settings.degrade) = (policy, degrade));
-            return true;
-        }
+        7 => return sets_policy(world, group, entropy),
         8 => {
             let waits = Duration::from_millis(*world.rng.pick(&[0, 500, 5000, 20_000]));
             let start_alone = if waits.is_zero() { StartAlone::Serve } else { StartAlone::Wait(waits) };

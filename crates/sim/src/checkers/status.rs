@@ -84,6 +84,12 @@ impl<'a> SeenGroup<'a> {
         runs && self.is_connected() && self.there.as_ref().is_some_and(is_up)
     }
 
+    fn acts_as_set(&self) -> bool {
+        let settings = &self.here.settings;
+        let rungs = [Some(settings.mode), settings.ladder().map(|ladder| ladder.mode)];
+        rungs.contains(&self.here.acts_as) && (self.here.acts_as == rungs[0]) == self.here.ladder.is_none()
+    }
+
     /// What the peer's role is, on its disk.
     fn peer_role(&self) -> Option<Role> {
         let other = self.cluster.other(self.group, self.node);
@@ -145,6 +151,7 @@ const CLAIMS: &[StatusClaim] = &[
         |s| s.says("the peer handed over to this node"),
         |s| !s.is_primary() && (!s.hears_peer() || s.peer_role() == Some(Role::Secondary)),
     ),
+    ("it acts as the mode that is set, or as that falls back to", |s| s.is_primary(), |s| s.acts_as_set()),
     ("the mode is logging", |s| s.says("mode is logging"), |s| s.here.settings.mode == Mode::Logging),
     (
         "an operator holds it in logging",

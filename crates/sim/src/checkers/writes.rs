@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use engine::identity::{Identity, Role};
 use engine::state::{Mode, Policy, State};
-use engine::{Event, GroupId, Position, RequestId, Seq, VolumeId, VolumeSet};
+use engine::{Event, GroupId, Position, RequestId, Seq, Settings, VolumeId, VolumeSet};
 
 use crate::oracle::{Oracle, OracleFailure};
 use crate::stamps::{SECTOR, SectorFill, sector_bytes};
@@ -105,8 +105,14 @@ struct GroupWrites {
     runs: BTreeMap<RunKey, PrimaryRun>,
     current: Option<(usize, RunKey)>,
     state: State,
+    /// As its writers are answered.
     mode: Mode,
     policy: Policy,
+    /// What counts on the primary, and what was typed last, which may count already.
+    set: Option<Settings>,
+    typed: Option<Settings>,
+    /// Its mode ladder is down.
+    lowered: Option<Mode>,
     happened: PromiseBreaks,
     excuses: Excuses,
     /// What the peer ever confirmed, by run.
@@ -144,6 +150,9 @@ impl WriteOracle {
                     state: State::Logging,
                     mode,
                     policy,
+                    set: None,
+                    typed: None,
+                    lowered: None,
                     happened: PromiseBreaks::default(),
                     excuses: Excuses::default(),
                     peer_has: BTreeMap::new(),
@@ -318,6 +327,8 @@ impl WriteOracle {
                 }
             }
             Event::QueuedAlone { .. } => self.queued_alone(node, group),
+            Event::SteppedDown { to, .. } => self.steps(node, group, *to, true)?,
+            Event::SteppedUp { to, .. } => self.steps(node, group, *to, false)?,
             Event::SetAside { volume } => _ = self.aside_of(node, group).map(|aside| aside.insert(*volume)),
             Event::Rejoins { volume } => _ = self.aside_of(node, group).map(|aside| aside.remove(*volume)),
             Event::PromotesWithout { volumes } => {
@@ -414,7 +425,7 @@ impl WriteOracle {
             return Err(OracleFailure::new(Oracle::Order, what));
         }
         g.current = Some((node, key));
-        g.state = State::Logging;
+        (g.state, g.lowered) = (State::Logging, None);
         g.happened.changes += 1;
         Ok(())
     }

@@ -8,6 +8,7 @@ use engine::wire::{
 use engine::*;
 
 use super::machine::{GROUP, MachineShape};
+use crate::options::SimOptions;
 use crate::rng::Rng;
 
 /// Where a field of 64 bits may break something.
@@ -301,7 +302,11 @@ impl HostilePeer {
             grants: rng.percent(10),
             features: self.bent(rng, 0),
             required: if rng.percent(1) { 1 } else { 0 },
-            settings: Settings { queue_bytes: self.bent(rng, 1 << 20), ..Settings::default() },
+            settings: Settings {
+                queue_bytes: self.bent(rng, 1 << 20),
+                fallback: SimOptions::fallback(rng),
+                ..Settings::default()
+            },
             confirmed: Confirmed { position: identity.parent, image: identity.position },
             went_back_to: if rng.percent(10) { identity.parent } else { Position::default() },
             keeps_over: if rng.percent(30) { victims_tag } else { 0 },

@@ -46,6 +46,7 @@ impl CommandLedger {
             policy: options.policy,
             degrade: options.degrade,
             wait_limit: Duration::from_millis(options.wait_limit_ms),
+            fallback: options.fallback,
             autosync: true,
             queue_bytes: options.queue_bytes,
             queue_items: options.queue_items,

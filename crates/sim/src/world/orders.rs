@@ -44,7 +44,7 @@ impl World {
         let (wanted, before) = (repeated::role_wanted(&command), self.glance(node, group));
         let releases = set.is_some() || matches!(command, Command::Logging);
         if releases {
-            self.checkers.writes.order_typed(group);
+            self.checkers.writes.order_typed(group, set);
         }
         let (typed, was_reached) = (command.clone(), is_reached(self, node, group, &command));
         self.input(node, Input::Command { group, id, command });
@@ -53,7 +53,7 @@ impl World {
         }
         if releases {
             // What was admitted before in the same turn was checked only now.
-            self.checkers.writes.order_typed(group);
+            self.checkers.writes.order_typed(group, set);
         }
         if let (Some(wanted), Some(before), Some(after)) = (wanted, before, self.glance(node, group)) {
             let checked = repeated::check(wanted, (&before, &after), self.cluster.ledger.result(id));

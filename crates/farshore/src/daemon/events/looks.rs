@@ -23,7 +23,7 @@ pub(in crate::daemon) struct GroupFacts<'a> {
     pub group: &'a str,
     pub peer: &'a str,
     pub is_primary: bool,
-    /// On a secondary its primary's; `None`: not known yet.
+    /// On a secondary that in which its primary answers writers; `None`: not known yet.
     pub mode: Option<&'a str>,
     /// Of this node: key, value, and whether it was `set`.
     pub settings: Vec<(&'static str, String, bool)>,

@@ -202,6 +202,7 @@ fn ends_sync(event: &Event) -> bool {
 fn reason(group: &ConfiguredGroup, event: &Event) -> Option<String> {
     let why = match event {
         Event::State { why, .. } | Event::QueueDropped { why, .. } => why.clone(),
+        Event::SteppedDown { why, .. } | Event::SteppedUp { why, .. } => why.clone(),
         Event::Decided { decision: Decision::NeedsFullSync(why), .. } => why.to_string(),
         Event::Decided { decision: Decision::Refuse(why), .. } => why.to_string(),
         _ => return None,
@@ -215,6 +216,12 @@ fn of_group(group: &ConfiguredGroup, event: &Event, new: &dyn Fn(EventKind) -> N
     Some(match event {
         Event::State { from, to, .. } => {
             new(EventKind::State).with("from", from.word()).with("to", to.word()).with_known("reason", why)
+        }
+        Event::SteppedDown { from, to, .. } => {
+            new(EventKind::ModeLowered).with("from", from.word()).with("to", to.word()).with_known("reason", why)
+        }
+        Event::SteppedUp { from, to, .. } => {
+            new(EventKind::ModeRestored).with("from", from.word()).with("to", to.word()).with_known("reason", why)
         }
         Event::Ready { role, generation, clean, .. } => new(EventKind::GroupStarted)
             .with("role", role.word())

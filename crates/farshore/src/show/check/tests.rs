@@ -56,6 +56,18 @@ fn check(changes: Changes, health: Health, words: &str) {
 }
 
 #[test]
+fn a_mode_ladder_that_is_down_is_worth_a_warning() {
+    let ladder = json!({"lowered_s": 12.0, "reason": "writers waited 220 ms", "returns_in_s": null});
+    let changes = [
+        ("/groups/0/effective_mode", json!("async")),
+        ("/groups/0/mode_ladder", ladder),
+        ("/groups/0/protection", json!("queued")),
+    ];
+    let words = "db: protection is queued, which is less than mode sync promises; the group acts as async: writers waited 220 ms";
+    check(&changes, Health::Warning, words);
+}
+
+#[test]
 fn states_of_this_node() {
     use Health::{Critical, Ok, Warning};
     let state = "/groups/0/state";

@@ -45,16 +45,42 @@ impl PeerHas {
 
 impl WriteOracle {
     /// An operator types settings or `logging`: it may count before it is answered.
-    pub fn order_typed(&mut self, group: GroupId) {
-        self.group(group).excuses.orders += 1;
+    pub fn order_typed(&mut self, group: GroupId, settings: Option<Settings>) {
+        let g = self.group(group);
+        g.excuses.orders += 1;
+        g.typed = settings.or(g.typed);
     }
 
     /// These settings count on the primary from now on.
     pub fn set_settings(&mut self, group: GroupId, settings: &Settings) {
         let g = self.group(group);
-        (g.mode, g.policy) = (settings.mode, settings.policy);
+        (g.mode, g.policy) = (g.lowered.unwrap_or(settings.mode), settings.policy);
+        g.set = Some(*settings);
         g.happened.changes += 1;
         g.excuses.orders += 1;
+    }
+
+    /// The mode ladder of a primary steps: down to what the mode that is set falls back to, or up to that mode, and nowhere else.
+    pub(super) fn steps(&mut self, node: usize, group: GroupId, to: Mode, down: bool) -> Result<(), OracleFailure> {
+        let g = self.group(group);
+        if g.current.is_none_or(|(primary, _)| primary != node) {
+            return Ok(());
+        }
+        let leads_there = |settings: &Settings| match down {
+            true => settings.ladder().is_some_and(|ladder| ladder.mode == to),
+            false => settings.mode == to,
+        };
+        let known = [g.set, g.typed];
+        if !known.iter().flatten().any(leads_there) {
+            let word = if down { "down" } else { "up" };
+            let what = format!("the mode ladder of node {node} steps {word} to {to:?}; it is set to {:?}", g.set);
+            return Err(OracleFailure::new(Oracle::Alone, what));
+        }
+        g.lowered = down.then_some(to);
+        g.mode = to;
+        g.happened.changes += 1;
+        g.excuses.orders += 1;
+        Ok(())
     }
 
     /// From here on a primary answers without its peer, from its queue.
@@ -169,7 +195,7 @@ mod tests {
         assert!(objects(answered(Policy::Strict, |_| {})));
         assert!(objects(answered(Policy::Strict, |oracle| confirms(oracle, Seq(1)))));
         assert!(answered(Policy::Strict, |oracle| confirms(oracle, Seq(2))).is_ok());
-        assert!(answered(Policy::Strict, |oracle| oracle.order_typed(GROUP)).is_ok());
+        assert!(answered(Policy::Strict, |oracle| oracle.order_typed(GROUP, None)).is_ok());
         assert!(answered(Policy::Degrade, |_| {}).is_ok());
         let says_so = |oracle: &mut WriteOracle| oracle.event(0, GROUP, &Event::QueuedAlone { why: String::new() });
         assert!(answered_in_step(Policy::Degrade, says_so).is_ok());
