@@ -276,6 +276,7 @@ pub fn undo_index_seeds() -> Vec<Seed> {
         length: if number == 2 { 512 } else { 8192 },
         payload_at,
         payload_crc: if payload_at == 0 { 0 } else { 9 },
+        is_lost: false,
     };
     let index = |entries| undo::UndoIndex {
         tag: 42,
