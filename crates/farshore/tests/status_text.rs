@@ -61,6 +61,8 @@ fn group(name: &str) -> GroupView {
         name: name.into(),
         role: Role::Primary,
         mode: "async".into(),
+        effective_mode: "async".into(),
+        mode_ladder: None,
         state: GroupState::Replicating,
         protection: Protection::Queued,
         reason: None,
@@ -80,11 +82,6 @@ fn group(name: &str) -> GroupView {
             blocked_ms: 0,
             waiting_writers: 0,
             held_up_ms: None,
-            disk_bytes: 0,
-            disk_limit_bytes: 0,
-            disk_bytes_hwm: 0,
-            spilled_bytes: 0,
-            disk_failed: false,
             ..QueueView::default()
         },
         memory_bytes: 0,
@@ -302,6 +299,20 @@ fn an_image_without_a_time_is_shown_without_one() {
 }
 
 #[test]
+fn a_mode_ladder_that_is_down_is_shown_with_its_reason() {
+    let mut db = group("db");
+    db.mode = "sync".into();
+    let reason = "writers waited 220 ms for the peer on the average, more than 100 ms".into();
+    db.mode_ladder = Some(farshore::api::ModeLadderView { lowered_s: 132.0, reason, returns_in_s: Some(21.0) });
+    let page = show::status(&status(vec![db]), &Paint::plain());
+    for words in
+        ["primary, mode sync (now async), replicating", "the promise of a lower mode holds", "acts as async for 2 min"]
+    {
+        assert!(page.contains(words), "no {words:?} in: {page}");
+    }
+}
+
+#[test]
 fn several_groups_and_what_needs_an_eye() {
     let mut web = group("web");
     (web.state, web.flow) = (GroupState::Failed, Flow::Stopped);
@@ -311,7 +322,7 @@ fn several_groups_and_what_needs_an_eye() {
     web.peers[0].lag_bytes = None;
     web.peers[0].lag_seconds = None;
     let mut mail = group("mail-archive");
-    mail.mode = "sync".into();
+    (mail.mode, mail.effective_mode) = ("sync".into(), "sync".into());
     mail.protection = Protection::BothDurable;
     mail.warnings = vec!["the queue was more than 80 % full".into()];
     let mut status = status(vec![group("db"), mail, web]);
@@ -475,7 +486,7 @@ fn json_keys_are_the_contract() {
         concat!(
             r#"{"schema":"farshore-status/1","cluster":"demo","node":"alpha","version":"0.1.0","uptime_s":7600.0,"warnings":[],"#,
             r#""tls":null,"shared":{"memory_bytes":5,"memory_limit_bytes":6,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"clients":null,"lost_log_lines":0,"links":[],"groups":["#,
-            r#"{"name":"db","role":"primary","from":"alpha","to":"beta","flow":"flowing","starting":false,"promoting":false,"demoting":false,"handed_over":false,"handover":null,"reverse":null,"generation":"2-5392cef6","last_sequence":81210,"term":"0","mode":"async","state":"replicating","protection":"queued","reason":null,"#,
+            r#"{"name":"db","role":"primary","from":"alpha","to":"beta","flow":"flowing","starting":false,"promoting":false,"demoting":false,"handed_over":false,"handover":null,"reverse":null,"generation":"2-5392cef6","last_sequence":81210,"term":"0","mode":"async","effective_mode":"async","mode_ladder":null,"state":"replicating","protection":"queued","reason":null,"#,
             r#""volumes":[{"name":"data","size_bytes":10737418240,"device_bytes":10737418240,"device":"/dev/sdb","dirty_bytes":0,"set_aside":false,"detached":false,"unfilled":false,"term":"0","direct":true,"clients":1,"error":null}],"#,
             r#""queue":{"bytes":1572864,"items":46,"bytes_hwm":12582912,"items_hwm":390,"reset_bytes_hwm":12582912,"reset_items_hwm":390,"entering_bytes_per_s":0,"leaving_bytes_per_s":0,"full_in_s":null,"limit_bytes":67108864,"limit_items":4194304,"disk_bytes":0,"disk_limit_bytes":0,"disk_bytes_hwm":0,"spilled_bytes":0,"disk_failed":false,"blocked_ms":0,"waits":{"bounds_us":[],"counts":[],"sum_us":0},"waiting_writers":0,"held_up_ms":null},"#,
             r#""memory_bytes":0,"journal":null,"peers":[{"node":"beta","link":"connected","link_since_s":7500.0,"link_reason":null,"lag_bytes":1572864,"lag_seconds":0.42,"heard_s":null,"heard_lag_bytes":null,"heard_lag_seconds":null,"settings":null,"#,
