@@ -240,6 +240,10 @@ faults! {
         "A delta has only what its own node had dirty.";
     ForkSyncedUnsaved, "fork-synced-unsaved", "P6",
         "A full sync overwrites what only its secondary has, and leaves no delta of it.";
+    LeftOutForgotten, "left-out-forgotten", "P6",
+        "A volume that a sync over a fork left out counts as one without a history of its own.";
+    PointNotJudgedAgain, "point-not-judged-again", "P6",
+        "A sync over a fork finds an image from a sync that was cut short, and leaves no delta of it.";
     PolicyKeepsEither, "policy-keeps-either", "P6",
         "A fork in which both nodes were promoted is resolved by 'after_forced_failover', without anybody's word.";
     WakeForgotten, "wake-forgotten", "P5, P8",

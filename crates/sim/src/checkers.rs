@@ -111,12 +111,13 @@ impl Checkers {
         self.wire.forget_ever(group, node);
         self.facts.remove(KnownFact::Spoiled(group, node));
         self.facts.reports(group, node, State::Logging);
+        self.overwritten.is_promoted(cluster, group, node);
     }
 
     /// What was confirmed of a sync is undone, and that is what was asked for. The image before it needs nothing that landed
     /// after it: the journal is given up with all that it held.
     pub fn is_rolled_back(&mut self, group: GroupId, node: usize) {
-        self.overwritten.forget(group, node);
+        self.overwritten.went_back(group, node);
         self.wire.forget(group, node);
         self.facts.remove(KnownFact::JournalHit(group, node));
     }
@@ -448,12 +449,37 @@ impl Checkers {
             self.sees_fork_reconciled(cluster, group);
             self.sees_repaired(cluster, group);
             self.newcomers.look(cluster, group)?;
-            let facts = &self.facts;
-            self.overwritten.look(cluster, group, |node| facts.has(KnownFact::Rotten(node, Store::Undo(group))))?;
+            self.sees_overwritten(cluster, group)?;
             self.status.look(cluster, now, group)?;
         }
         bounds::check_groups(cluster)?;
         bounds::check_answers(cluster, &self.writes, now)
+    }
+
+    /// The node takes a rollback point: the one before is gone by then.
+    pub fn takes_point(
+        &mut self,
+        cluster: &SimCluster,
+        node: usize,
+        group: GroupId,
+        at: Position,
+    ) -> Result<(), OracleFailure> {
+        self.sees_overwritten(cluster, group)?;
+        let is_resolved = self.facts.has(KnownFact::Resolved(group));
+        self.overwritten.takes_point(cluster, node, group, at, is_resolved);
+        Ok(())
+    }
+
+    /// A delta of what a sync overwrites on the node has its head.
+    pub fn check_saved(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+        self.sees_overwritten(cluster, group)?;
+        self.overwritten.check_saved(cluster, node, group)
+    }
+
+    /// What has become of syncs over forks.
+    fn sees_overwritten(&mut self, cluster: &SimCluster, group: GroupId) -> Result<(), OracleFailure> {
+        let facts = &self.facts;
+        self.overwritten.look(cluster, group, |node| facts.has(KnownFact::Rotten(node, Store::Undo(group))))
     }
 
     /// Every sector that differs between two related copies lies in a dirty region of one of them (P3).

@@ -38,6 +38,7 @@ mod journal_tail;
 mod kept;
 mod kept_waiting;
 mod late_frames;
+mod left_out_of_forks;
 mod link_cut_policies;
 mod lost_points;
 mod lost_records;

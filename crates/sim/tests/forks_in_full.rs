@@ -12,7 +12,7 @@ use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld};
 use crate::forks::{NEW, OLD, answer_of, durable, in_peace, is_set_back, keep, meet, tag, yields};
 
 /// The old primary writes alone here and there, the other one is promoted by force and writes; then they meet.
-fn forked_from(mut world: ScenarioWorld) -> ScenarioWorld {
+pub(crate) fn forked_from(mut world: ScenarioWorld) -> ScenarioWorld {
     world.cut([false; 2]);
     for n in 0..12 {
         world.write_done((n % 2) as u16, n * 64 * KIB, (4 + n) * KIB);
@@ -25,12 +25,12 @@ fn forked_from(mut world: ScenarioWorld) -> ScenarioWorld {
     world
 }
 
-fn forked() -> ScenarioWorld {
+pub(crate) fn forked() -> ScenarioWorld {
     forked_from(in_peace())
 }
 
 /// The other node is demoted, and `node` is told to overwrite it.
-fn begins(world: &mut ScenarioWorld, node: usize) {
+pub(crate) fn begins(world: &mut ScenarioWorld, node: usize) {
     begins_by(world, node, Command::Sync { full: true });
 }
 
@@ -46,7 +46,7 @@ fn begins_by(world: &mut ScenarioWorld, node: usize, order: Command) {
     assert!(matches!(answer, CommandResult::Done(_)), "{answer:?}");
 }
 
-fn deltas(world: &ScenarioWorld, node: usize) -> u64 {
+pub(crate) fn deltas(world: &ScenarioWorld, node: usize) -> u64 {
     world.coverage(node, CoveragePoint::SyncLeftDelta)
 }
 

@@ -241,8 +241,7 @@ pub enum DecisionReason {
     PeerSawOurFuture,
 }
 
-const OVERWRITES_OWN: &str =
-    "; 'farshore sync GROUP --full' here overwrites what only the peer may have, which the peer saves to a file";
+const OVERWRITES_OWN: &str = "; 'farshore sync GROUP --full' here overwrites what only the peer may have, which the peer saves to a file if it holds a whole image";
 
 impl DecisionReason {
     /// What a full sync overwrites for this reason is, or may be, a history of the copy's own. An old copy that is merely behind has none.
@@ -309,7 +308,8 @@ impl fmt::Display for DecisionReason {
             DecisionReason::PeerWentFurther { ours, theirs } => write!(
                 f,
                 "the peer's history has gone further than this node's (generation {theirs}, ours is {ours}): 'farshore demote \
-                 GROUP' here keeps it, 'farshore sync GROUP --full' here overwrites what the peer wrote, which the peer saves to a file"
+                 GROUP' here keeps it, 'farshore sync GROUP --full' here overwrites what the peer wrote, which the peer saves to a file if \
+                 it holds a whole image"
             ),
             DecisionReason::PeerWentBack { confirmed, stands_at } => write!(
                 f,

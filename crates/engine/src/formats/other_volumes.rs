@@ -109,6 +109,14 @@ impl VolumeMap {
         set
     }
 
+    /// The same of what stands in them: it stays what it is under a new name.
+    fn contents(&self, before: &VolumeSet) -> VolumeSet {
+        let mut set = self.set(before);
+        let was = (0..).map(VolumeId).zip(&self.was);
+        was.filter(|(_, was)| was.is_some_and(|was| before.contains(was))).for_each(|(id, _)| _ = set.insert(id));
+        set
+    }
+
     fn list<T: Copy>(&self, before: &[T], new: impl Fn(usize) -> T) -> Vec<T> {
         let one = |(at, from): (usize, &Option<VolumeId>)| {
             from.and_then(|from| before.get(usize::from(from.0)).copied()).unwrap_or_else(|| new(at))
@@ -175,7 +183,7 @@ pub fn converted(sb: &Superblock, map: &VolumeMap, device_bytes: &[u64], lost: L
     new.flushed = map.list(&sb.flushed, |_| Seq::NONE);
     (new.aside, new.sync_aside) = (map.set(&sb.aside), map.set(&sb.sync_aside));
     (new.detached, new.unfilled) = (map.set(&sb.detached), map.set(&sb.unfilled));
-    new.renamed = map.set(&sb.renamed);
+    (new.renamed, new.own_history) = (map.set(&sb.renamed), map.contents(&sb.own_history));
     // Whose content counts of one that came, somebody has to say: until then neither node overwrites the other's.
     if !injected(Fault::CameInOrder) {
         map.came().for_each(|id| _ = new.aside.insert(id));

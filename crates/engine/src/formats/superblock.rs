@@ -14,7 +14,7 @@ use crate::time::Wall;
 pub use crate::formats::cell::Rejected;
 
 /// Format versions: 7 knows what speaks against the copy, what the peer had confirmed before the last change of role, where the copy went
-/// back to, over which history this node keeps its own, whether a sync overwrites a history of the copy's own, which volumes are set aside, detached, not filled yet or renamed, and the peer window that was given; 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the unverified run; 3 carries what the peer confirmed; 2 keeps each update twice,
+/// back to, over which history this node keeps its own, whether a sync overwrites a history of the copy's own, which volumes are set aside, detached, not filled yet or renamed or hold a history of this node's own, and the peer window that was given; 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the unverified run; 3 carries what the peer confirmed; 2 keeps each update twice,
 /// and knows the flush points, the unverified run and the rollback point. 6 to 1 were never released.
 pub const VERSION: u16 = 7;
 pub const KIND: CellKind = CellKind { magic: *b"FSHSUPER", version: VERSION };
@@ -37,7 +37,11 @@ mod volume_flag {
     pub const UNFILLED: u64 = 1 << 62;
     /// or it has a new name.
     pub const RENAMED: u64 = 3 << 62;
-    pub const ABOVE_FLUSHED: u64 = 3 << 62;
+    pub const WHY_ASIDE: u64 = 3 << 62;
+    /// A history of this node's own stands in it.
+    pub const OWN_HISTORY: u64 = 1 << 61;
+    /// A run counts its own writes from 1, and none comes there.
+    pub const FLUSHED_MAX: u64 = OWN_HISTORY - 1;
 }
 
 /// Where replay of the journal begins.
@@ -153,6 +157,9 @@ pub struct Superblock {
     /// A secondary's: volumes that have a new name here, with the content that they had. Whether the primary calls the same so, nobody knows
     /// before a sync has filled them. They are set aside as well.
     pub renamed: VolumeSet,
+    /// Volumes in which a history of this node's own stands, or stood when the sync under way began, and no delta holds it yet: the copy is of
+    /// another history. A sync over a fork has not ended, or has left them out; the one that takes them in leaves a delta.
+    pub own_history: VolumeSet,
     /// For each volume: numbers up to here are known to be flushed on it (of the unverified run, if there is one, else of
     /// this one). Recorded only where an acknowledged flush would be undone otherwise; a primary's.
     pub flushed: Vec<Seq>,
@@ -242,14 +249,17 @@ impl Superblock {
         w.u32(self.window_ms);
         let volumes = self.flushed.len().max(self.sizes.len()).max(self.aside.end()).max(self.sync_aside.end());
         let volumes = volumes.max(self.detached.end()).max(self.unfilled.end()).max(self.renamed.end());
+        let volumes = volumes.max(self.own_history.end());
         w.u16(volumes as u16);
         for at in 0..volumes {
             let id = VolumeId(at as u16);
             let flag = |set: &VolumeSet, flag| if set.contains(id) { flag } else { 0 };
             let above = flag(&self.detached, volume_flag::DETACHED)
                 | flag(&self.unfilled, volume_flag::UNFILLED)
-                | flag(&self.renamed, volume_flag::RENAMED);
-            w.u64(self.flushed.get(at).map_or(0, |seq| seq.0) | above);
+                | flag(&self.renamed, volume_flag::RENAMED)
+                | flag(&self.own_history, volume_flag::OWN_HISTORY);
+            let flushed = self.flushed.get(at).map_or(0, |seq| seq.0);
+            w.u64(flushed.min(volume_flag::FLUSHED_MAX) | above);
             let sectors = self.sizes.get(at).map_or(0, |size| size / SECTOR_BYTES);
             let flags = flag(&self.aside, volume_flag::ASIDE) | flag(&self.sync_aside, volume_flag::SYNC_ASIDE);
             w.0.extend_from_slice(&(sectors | flags).to_le_bytes()[..SIZE_BYTES]);
@@ -290,12 +300,9 @@ impl Superblock {
         };
         let (confirmed, confirmed_before) = (Confirmed::decode(&mut r)?, Confirmed::decode(&mut r)?);
         let (went_back_to, kept_over) = (r.position()?, r.u64()?);
-        let primary_mode = match r.u8()? {
-            0 => None,
-            number => Some(Mode::from_number(number - 1)?),
-        };
+        let primary_mode = decode_mode(r.u8()?)?;
         let window_ms = r.u32()?;
-        let VolumeFields { flushed, sizes, aside, sync_aside, detached, unfilled, renamed } =
+        let VolumeFields { flushed, sizes, aside, sync_aside, detached, unfilled, renamed, own_history } =
             VolumeFields::decode(&mut r)?;
         Some(Superblock {
             update: head.update,
@@ -332,6 +339,7 @@ impl Superblock {
             detached,
             unfilled,
             renamed,
+            own_history,
             flushed,
         })
     }
@@ -339,6 +347,14 @@ impl Superblock {
     /// Where this update is written.
     pub fn slot_offset(&self) -> u64 {
         self.head().slot_offset()
+    }
+}
+
+/// The mode of a primary, if one is known; `None`: it is none.
+fn decode_mode(number: u8) -> Option<Option<Mode>> {
+    match number {
+        0 => Some(None),
+        number => Some(Some(Mode::from_number(number - 1)?)),
     }
 }
 
@@ -351,6 +367,7 @@ struct VolumeFields {
     detached: VolumeSet,
     unfilled: VolumeSet,
     renamed: VolumeSet,
+    own_history: VolumeSet,
 }
 
 impl VolumeFields {
@@ -362,17 +379,20 @@ impl VolumeFields {
         let (mut flushed, mut sizes) = (Vec::new(), Vec::new());
         let (mut aside, mut sync_aside) = (VolumeSet::default(), VolumeSet::default());
         let (mut detached, mut unfilled) = (VolumeSet::default(), VolumeSet::default());
-        let mut renamed = VolumeSet::default();
+        let (mut renamed, mut own_history) = (VolumeSet::default(), VolumeSet::default());
         for id in (0..count as u16).map(VolumeId) {
             let through = r.u64()?;
-            flushed.push(Seq(through & !volume_flag::ABOVE_FLUSHED));
-            let is = match through & volume_flag::ABOVE_FLUSHED {
+            flushed.push(Seq(through & volume_flag::FLUSHED_MAX));
+            let is = match through & volume_flag::WHY_ASIDE {
                 volume_flag::DETACHED => Some(&mut detached),
                 volume_flag::UNFILLED => Some(&mut unfilled),
                 volume_flag::RENAMED => Some(&mut renamed),
                 _ => None,
             };
             is.map(|set| set.insert(id));
+            if through & volume_flag::OWN_HISTORY != 0 {
+                own_history.insert(id);
+            }
             let (low, high) = (r.u32()?, r.u16()?);
             let sectors = u64::from(low) | u64::from(high) << 32;
             sizes.push((sectors & !volume_flag::ALL) * SECTOR_BYTES);
@@ -383,7 +403,7 @@ impl VolumeFields {
                 sync_aside.insert(id);
             }
         }
-        Some(VolumeFields { flushed, sizes, aside, sync_aside, detached, unfilled, renamed })
+        Some(VolumeFields { flushed, sizes, aside, sync_aside, detached, unfilled, renamed, own_history })
     }
 }
 

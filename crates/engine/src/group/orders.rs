@@ -145,13 +145,18 @@ fn take_settings(group: &mut Group, cx: &mut Cx, settings: Settings) -> Settings
 }
 
 /// What is told of a sync over the peer as it was when that was ordered.
-fn ordered_over(peer: Decision, begins: &str) -> String {
-    match peer {
-        Decision::NeedsFullSync(why) if why.is_of_two_histories() => {
-            format!("{begins}; before it ends the peer saves what it overwrites there to a file ('farshore inspect')")
-        }
-        _ => begins.into(),
-    }
+fn ordered_over(peer: Decision, has_image: bool, begins: &str) -> String {
+    let besides = match peer {
+        Decision::NeedsFullSync(why) if why.is_of_two_histories() => match has_image {
+            true => {
+                "; before it ends the peer saves what it overwrites there to a file ('farshore inspect'), unless that is given up there with \
+                 'mark drop'"
+            }
+            false => "; the peer holds no whole image, so nothing of what it overwrites there is saved",
+        },
+        _ => "",
+    };
+    format!("{begins}{besides}")
 }
 
 /// It was typed: this node yields to nobody.
@@ -228,7 +233,8 @@ impl Group {
         } else if records_full {
             CommandResult::Done(FULL_UNDER_WAY.into())
         } else {
-            under_way.unwrap_or_else(|| CommandResult::Done(ordered_over(decision, self.begins(cx, full))))
+            let has_image = self.primary.peer.greeting.has_image();
+            under_way.unwrap_or_else(|| CommandResult::Done(ordered_over(decision, has_image, self.begins(cx, full))))
         };
         self.common.save(cx, Some(AfterSuper::Answer { id, result }));
     }

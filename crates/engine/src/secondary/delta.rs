@@ -208,16 +208,22 @@ impl DeltaSave {
             DeltaSource::Union => self.next_regions(common, room.clamp(BATCH_BYTES_MIN, PART_BYTES_MAX)),
             // A range alone may be as long. With less to a batch, indices would make the file much longer than the undo store.
             DeltaSource::Overwritten => {
-                self.next_overwritten(&common.undo, room.clamp(SAVE_PIECE_BYTES_MAX, PART_BYTES_MAX))
+                let room = room.clamp(SAVE_PIECE_BYTES_MAX, PART_BYTES_MAX);
+                self.next_overwritten(&common.undo, &common.sb.own_history, room)
             }
         }
     }
 
-    fn next_overwritten(&mut self, undo: &UndoStore, room: u64) -> Vec<DeltaRange> {
+    /// Of volumes that were a copy of the peer's history alone, nothing is saved.
+    fn next_overwritten(&mut self, undo: &UndoStore, of: &VolumeSet, room: u64) -> Vec<DeltaRange> {
         let (mut ranges, mut bytes) = (Vec::new(), 0);
         while ranges.len() < ENTRIES_MAX
             && let Some(saved) = undo.saved_from(VolumeId(self.cursor.0 as u16), self.cursor.1)
         {
+            if !of.contains(saved.volume) {
+                self.cursor = (usize::from(saved.volume.0) + 1, 0);
+                continue;
+            }
             let place = ContentPlace::of(&saved);
             let content = if matches!(place, ContentPlace::Zeroes) { 0 } else { u64::from(saved.length) };
             if !ranges.is_empty() && bytes + content > room {

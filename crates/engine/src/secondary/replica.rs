@@ -24,6 +24,7 @@ use crate::formats::superblock::JournalHead;
 use crate::formats::wire::{Ack, FrameHeader, SyncBegin};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
+use crate::records::record::overwrites_own;
 use crate::secondary::journal::ReplicaJournal;
 use crate::secondary::progress::CopyProgress;
 use crate::secondary::record_pipeline::{JournalRecord, RecordContent, RecordPipeline};
@@ -135,10 +136,20 @@ impl OrderedReplica {
 
     /// What came before the stream is applied and recorded; the caller saves.
     pub fn begin_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, begin: &SyncBegin, primary: &Greeting) {
-        self.take_rollback_point(common, cx, begin, primary);
+        let ours = Identity { position: self.progress.position(), ..common.sb.identity };
+        let stood = self.take_rollback_point(common, cx, begin);
+        let parts = !begin.nothing_dirty && is_of_other_history(&ours, begin, primary);
+        if parts && stood {
+            cx.coverage.hit(CoveragePoint::PointJudgedAgain);
+        }
+        // What it took up is of the history that this copy followed until now, and so is an image that stands from a sync that was cut short.
+        let parts = parts && !(stood && injected(Fault::PointNotJudgedAgain));
         self.sizes.sync_begins(common, cx, primary);
         reserve_for_sync(&mut common.undo, &common.volumes, begin);
         common.sb.sync_begins(begin, self.journal.end());
+        if overwrites_own(&mut common.sb, parts.then_some(common.volumes.len()), begin.is_resolved) {
+            cx.coverage.hit(CoveragePoint::TookInOwnHistory);
+        }
         self.stand_at(begin.from, self.progress.applied_wall());
         self.journal.begin_stream(begin);
         if begin.snapshot > 0 {
@@ -148,14 +159,13 @@ impl OrderedReplica {
 
     /// A sync is about to be recorded: take the rollback point in the same update, unless there is one from a sync that
     /// was interrupted, or no image to go back to. Room for what the sync will overwrite is reserved next; without it, nothing
-    /// is applied.
-    fn take_rollback_point(&self, common: &mut GroupCommon, cx: &mut Cx, begin: &SyncBegin, primary: &Greeting) {
+    /// is applied. True: there is one.
+    fn take_rollback_point(&self, common: &mut GroupCommon, cx: &mut Cx, begin: &SyncBegin) -> bool {
         let (identity, position) = (common.sb.identity, self.progress.position());
         let has_image = !identity.inconsistent && !identity.generation.is_blank();
         let has_point = common.sb.rollback_point.id != 0;
         if !has_point && has_image && !begin.nothing_dirty {
-            let is_of_fork = overwrites_fork(&Identity { position, ..identity }, begin, primary);
-            let point = common.sb.take_point(position, self.progress.applied_wall(), is_of_fork);
+            let point = common.sb.take_point(position, self.progress.applied_wall());
             cx.coverage.hit(CoveragePoint::RollbackPointTaken);
             assert!(self.saver.is_idle() && common.undo.mark().is_none(), "an older point is gone");
             common.undo.begin_mark(point.id);
@@ -167,6 +177,7 @@ impl OrderedReplica {
                 common.sb.move_point(position);
             }
         }
+        has_point
     }
 
     /// The superblock names the stream: its records may come.
@@ -373,9 +384,8 @@ impl OrderedReplica {
     }
 }
 
-/// The sync makes this copy, which is `ours`, one of another history than it is of, and nobody has saved or given up yet what only this one
-/// has.
-fn overwrites_fork(ours: &Identity, begin: &SyncBegin, primary: &Greeting) -> bool {
+/// The sync makes this copy, which is `ours`, one of another history than it is of.
+fn is_of_other_history(ours: &Identity, begin: &SyncBegin, primary: &Greeting) -> bool {
     let Some(hello) = primary.hello() else { return false };
     let theirs = Identity {
         role: Role::Primary,
@@ -387,5 +397,5 @@ fn overwrites_fork(ours: &Identity, begin: &SyncBegin, primary: &Greeting) -> bo
     };
     let needs = decide(&theirs, ours, None);
     let of_two = matches!(needs, Decision::NeedsFullSync(why) if why.is_of_two_histories());
-    of_two && !begin.is_resolved && !injected(Fault::ForkSyncedUnsaved)
+    of_two && !injected(Fault::ForkSyncedUnsaved)
 }

@@ -111,6 +111,8 @@ coverage_points! {
     SyncWithoutDelta,
     SyncLeftDelta,
     DeltaLacksRange,
+    TookInOwnHistory,
+    PointJudgedAgain,
     ForkOrderEnded,
     ForkTakenBack,
     TailPulled,

@@ -224,7 +224,7 @@ fn superblock_table() -> String {
             "first volume's flushed",
             8,
             0x5f5f | 1 << 62,
-            "writes up to here are flushed on it. Bits 63 and 62: 2, the volume is detached; 1, its device is not filled yet; 3, it has a new name",
+            "writes up to here are flushed on it. Bits 63 and 62: 2, the volume is detached; 1, its device is not filled yet; 3, it has a new name. Bit 61: a history of this node's own stands in it, explained below",
         ),
         number(
             "first volume's sectors",
@@ -232,7 +232,7 @@ fn superblock_table() -> String {
             0x6b6b | 1 << 47,
             "its size in the group, in 512 bytes; 0: the device's. Bit 47: the volume is set aside; bit 46: the sync to this secondary leaves it aside",
         ),
-        number("second volume's flushed", 8, 0x6060 | 1 << 63, "and so on"),
+        number("second volume's flushed", 8, 0x6060 | 1 << 63 | 1 << 61, "and so on"),
         number("second volume's sectors", 6, 0x6c6c | 1 << 46, ""),
         zero(3559, ""),
     ]);

@@ -84,6 +84,7 @@ pub fn superblock() -> Superblock {
         detached: some_volume(1),
         unfilled: some_volume(0),
         renamed: VolumeSet::default(),
+        own_history: some_volume(1),
         flushed: vec![Seq(0x5f5f), Seq(0x6060)],
     }
 }

@@ -269,8 +269,28 @@ impl Operator {
             if world.cluster.ledger.settings(group).mode == Mode::Logging && self.healing {
                 world.set_mode(group, Mode::Async);
             }
-            let id = world.command(primary, group, Command::Sync { full });
-            self.syncs.insert(group, id);
+            self.orders_sync(world, group, primary, full, covered);
+        }
+    }
+
+    /// `covered`: the copy is of this primary's history.
+    fn orders_sync(&mut self, world: &mut World, group: GroupId, primary: usize, full: bool, covered: bool) {
+        let id = world.command(primary, group, Command::Sync { full });
+        self.syncs.insert(group, id);
+        if full && !covered && !self.healing && world.rng.percent(40) {
+            Operator::loads_meanwhile(world, primary, group);
+        }
+    }
+
+    /// A volume is set aside in a full sync, which begins anew without it.
+    fn loads_meanwhile(world: &mut World, primary: usize, group: GroupId) {
+        let volumes = world.cluster.numbers(primary, group).len() as u64;
+        let volume = VolumeId(world.rng.below(volumes) as u16);
+        world.command(primary, group, Command::SetAside { volume });
+        if world.rng.percent(50) {
+            world.flap([primary, world.cluster.other(group, primary)]);
+        } else {
+            world.crash(primary, false, 100_000_000);
         }
     }
 

@@ -1,11 +1,13 @@
 //! Of a fork that a full sync ends: before the end is on record, a delta holds what the copy held wherever the sync overwrote that; and it
-//! holds nothing else.
+//! holds nothing else. A volume that the sync leaves out is owed one by the sync that takes it in. Whatever the answer to an order says of
+//! such a file comes true.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use engine::identity::Identity;
+use engine::superblock::Superblock;
 use engine::undo::{INDEX_BYTES, UndoEntry, UndoIndex};
-use engine::{Generation, GroupId, Position, Store, VolumeId};
+use engine::{CommandId, CommandResult, Generation, GroupId, Position, Store, VolumeId};
 
 use super::forks::saved_sectors;
 use crate::nodes::SimCluster;
@@ -18,8 +20,9 @@ struct OverwrittenCopy {
     /// As it was when its rollback point was taken, at this position. `None`: the volume has had another disk since.
     images: Vec<Option<Vec<u8>>>,
     at: Position,
-    /// The primary's history does not lead over that position.
-    is_of_fork: bool,
+    /// Of what the sync overwrites in these volumes there is to be a delta: the primary's history does not lead over that position, or an
+    /// earlier sync left them out.
+    owes: BTreeSet<VolumeId>,
     /// The number of the superblock's update that was seen last with the point; `None`: it was not on record yet.
     seen: Option<u64>,
     is_saved: bool,
@@ -28,6 +31,12 @@ struct OverwrittenCopy {
 #[derive(Default)]
 pub struct OverwrittenChecker {
     copies: BTreeMap<(GroupId, usize), OverwrittenCopy>,
+    /// Volumes that hold a history of their node's own, which follows another one.
+    owed: BTreeMap<(GroupId, usize), BTreeSet<VolumeId>>,
+    /// Full syncs that were typed, and the node that they overwrite.
+    typed: BTreeMap<CommandId, ((GroupId, usize), Generation)>,
+    /// These were said to save what they overwrite on this node, once that takes up a sync of this history.
+    promised: BTreeMap<(GroupId, usize), Generation>,
 }
 
 impl OverwrittenChecker {
@@ -39,20 +48,61 @@ impl OverwrittenChecker {
         // Also where the primary died as that came to its record, and nobody heard of it.
         let is_chosen = cluster.record(other, group).is_some_and(|record| record.kept_over != 0);
         let is_of_fork = !is_resolved && !is_chosen && primary.is_some_and(|primary| !leads_over(&primary, own, at));
-        let images = cluster[node].views(group).into_iter().map(|image| Some(image.to_vec())).collect();
-        let copy = OverwrittenCopy { images, at, is_of_fork, seen: None, is_saved: false };
-        self.copies.insert((group, node), copy);
+        let images: Vec<_> = cluster[node].views(group).into_iter().map(|image| Some(image.to_vec())).collect();
+        let owes = if is_of_fork { volumes(images.len(), cluster.record(node, group)) } else { BTreeSet::new() };
+        if is_resolved || is_chosen {
+            self.owed.remove(&(group, node));
+        }
+        self.copies.insert((group, node), OverwrittenCopy { images, at, owes, seen: None, is_saved: false });
+    }
+
+    /// A full sync is typed that overwrites this node.
+    pub fn is_typed(&mut self, cluster: &SimCluster, id: CommandId, group: GroupId, node: usize) {
+        if let Some(primary) = cluster.glance(cluster.other(group, node), group) {
+            self.typed.insert(id, ((group, node), primary.identity.generation));
+        }
+    }
+
+    /// That is answered.
+    pub fn hears_answer(&mut self, id: CommandId, answer: &CommandResult) {
+        let Some((over, chosen)) = self.typed.remove(&id) else { return };
+        match answer {
+            CommandResult::Done(text) if text.contains("the peer saves what it overwrites") => {
+                self.promised.insert(over, chosen)
+            }
+            _ => self.promised.remove(&over),
+        };
     }
 
     /// The volume has another disk: what stood in it is gone with the old one.
     pub fn has_another_disk(&mut self, group: GroupId, node: usize, volume: VolumeId) {
         let image = self.copies.get_mut(&(group, node)).and_then(|copy| copy.images.get_mut(usize::from(volume.0)));
         image.into_iter().for_each(|image| *image = None);
+        self.owed.entry((group, node)).or_default().remove(&volume);
     }
 
-    /// It went back to the point, its operator gave that up with all that it kept, or nobody knows any more what stands there.
-    pub fn forget(&mut self, group: GroupId, node: usize) {
+    /// It went back to the point: what stands there is what it was.
+    pub fn went_back(&mut self, group: GroupId, node: usize) {
         self.copies.remove(&(group, node));
+        self.promised.remove(&(group, node));
+    }
+
+    /// Its operator gives a point up, if that is of no fork.
+    pub fn may_be_given_up(&mut self, group: GroupId, node: usize) {
+        self.promised.remove(&(group, node));
+    }
+
+    /// Its operator gave the point up with all that it kept, nobody knows any more what stands there, or it counts.
+    pub fn forget(&mut self, group: GroupId, node: usize) {
+        self.went_back(group, node);
+        self.owed.remove(&(group, node));
+    }
+
+    /// It was promoted: what stands there counts, but for what has no device.
+    pub fn is_promoted(&mut self, cluster: &SimCluster, group: GroupId, node: usize) {
+        self.went_back(group, node);
+        let has_none = |volume: &VolumeId| cluster[node].storage.is_detached(group, *volume);
+        self.owed.entry((group, node)).or_default().retain(has_none);
     }
 
     /// A delta has its head.
@@ -85,7 +135,9 @@ impl OverwrittenChecker {
         }
         let has_device = |volume: usize| !cluster[node].storage.is_detached(group, VolumeId(volume as u16));
         let now = cluster[node].views(group);
-        let volumes = copy.images.iter().zip(&now).enumerate().filter(|(volume, _)| has_device(*volume));
+        let owes = |volume: usize| copy.owes.contains(&VolumeId(volume as u16));
+        let volumes = copy.images.iter().zip(&now).enumerate();
+        let volumes = volumes.filter(|(volume, _)| has_device(*volume) && owes(*volume));
         for (volume, (before, now)) in volumes {
             let Some(before) = before else { continue };
             let mut sectors = before.chunks(SECTOR).zip(now.chunks(SECTOR)).enumerate();
@@ -95,6 +147,10 @@ impl OverwrittenChecker {
             }
         }
         copy.is_saved = true;
+        self.promised.remove(&(group, node));
+        // What is set aside from here on was taken in.
+        let left_out = cluster.record(node, group).map(|record| record.sync_aside).unwrap_or_default();
+        self.owed.entry((group, node)).or_default().retain(|volume| left_out.contains(*volume));
         Ok(())
     }
 
@@ -106,31 +162,76 @@ impl OverwrittenChecker {
         is_rotten: impl Fn(usize) -> bool,
     ) -> Result<(), OracleFailure> {
         for node in cluster.pair(group) {
-            let (Some(copy), Some(record)) = (self.copies.get_mut(&(group, node)), cluster.record(node, group)) else {
+            let Some(record) = cluster.record(node, group) else { continue };
+            let is_taken_up = |chosen: &Generation| *chosen == record.identity.generation;
+            let is_promised = self.promised.get(&(group, node)).is_some_and(is_taken_up);
+            let objects =
+                |what: String| Err(OracleFailure::new(Oracle::OneWriter, format!("group {}: {what}", group.0)));
+            let has_nothing = record.identity.inconsistent && record.rollback_point.id == 0;
+            if is_promised && has_nothing && !is_rotten(node) {
+                return objects(format!("node {node} was said to save what is overwritten, and has no image"));
+            }
+            let Some(copy) = self.copies.get_mut(&(group, node)) else {
+                self.has_taken_in(&record, group, node);
                 continue;
             };
             let is_old = copy.seen.is_some_and(|seen| record.update < seen);
             let has_point = record.rollback_point.id != 0 && record.rollback_point.position == copy.at;
             if has_point && !is_old {
-                copy.seen = Some(record.update);
+                let owed = self.owed.entry((group, node)).or_default();
+                if is_promised {
+                    self.promised.remove(&(group, node));
+                }
+                copy.is_being_overwritten(&record, owed, is_promised);
                 continue;
             }
             if copy.seen.is_none() && !is_old {
                 continue;
             }
             let has_ended = !is_old && !record.identity.inconsistent && !record.identity.generation.is_blank();
-            let lacks_delta = has_ended && copy.is_of_fork && !copy.is_saved && !is_rotten(node);
-            self.forget(group, node);
+            let lacks_delta = has_ended && !copy.owes.is_empty() && !copy.is_saved && !is_rotten(node);
+            self.copies.remove(&(group, node));
+            if is_old {
+                self.owed.remove(&(group, node));
+            }
+            self.has_taken_in(&record, group, node);
             if lacks_delta {
-                let what = format!(
-                    "group {}: a sync has ended that overwrote a history of node {node}'s own, and there is no delta of it",
-                    group.0
-                );
-                return Err(OracleFailure::new(Oracle::OneWriter, what));
+                return objects(format!(
+                    "a sync has ended that overwrote a history of node {node}'s own, and there is no delta of it"
+                ));
             }
         }
         Ok(())
     }
+
+    /// What a whole copy presents was taken in by a sync.
+    fn has_taken_in(&mut self, record: &Superblock, group: GroupId, node: usize) {
+        if !record.identity.inconsistent {
+            self.owed.entry((group, node)).or_default().retain(|volume| record.aside.contains(*volume));
+        }
+    }
+}
+
+impl OverwrittenCopy {
+    /// The point is on record. `is_promised`: a delta, to whoever ordered the sync.
+    fn is_being_overwritten(&mut self, record: &Superblock, owed: &mut BTreeSet<VolumeId>, is_promised: bool) {
+        if is_promised {
+            self.owes = volumes(self.images.len(), Some(record.clone()));
+        }
+        if !self.is_saved {
+            owed.extend(&self.owes);
+        }
+        if owed.iter().any(|volume| !record.sync_aside.contains(*volume)) {
+            self.owes.extend(owed.iter());
+        }
+        self.seen = Some(record.update);
+    }
+}
+
+/// So many, without those whose device holds nothing of the group yet.
+fn volumes(count: usize, record: Option<Superblock>) -> BTreeSet<VolumeId> {
+    let unfilled = record.map(|record| record.unfilled).unwrap_or_default();
+    (0..count as u16).map(VolumeId).filter(|id| !unfilled.contains(*id)).collect()
 }
 
 /// What the undo store kept of this place cannot be read any more, in whichever batch it stands. Wide volumes are not looked at.

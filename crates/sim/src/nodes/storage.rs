@@ -390,10 +390,10 @@ impl NodeStorage {
         self.detached.insert(Store::Volume(group, volume));
     }
 
-    /// It has a device again: another one, which holds nothing that anybody wrote.
-    pub fn attach(&mut self, group: GroupId, volume: VolumeId) {
+    /// It has a device again. `is_another`: one that holds nothing that anybody wrote.
+    pub fn attach(&mut self, group: GroupId, volume: VolumeId, is_another: bool) {
         let store = Store::Volume(group, volume);
-        if self.detached.remove(&store) {
+        if self.detached.remove(&store) && is_another {
             let size_bytes = self.disk(store).size();
             self.disk_mut(store).restore(vec![REPLACED; size_bytes]);
         }

@@ -38,8 +38,7 @@ impl World {
             }
             Event::RollbackPoint { at, .. } => {
                 self.sync_begins(group, node);
-                let is_resolved = self.checkers.facts.has(KnownFact::Resolved(group));
-                self.checkers.overwritten.takes_point(&self.cluster, node, group, at, is_resolved);
+                self.checkers.takes_point(&self.cluster, node, group, at)?;
                 self.checkers.newcomers.sync_taken_up(group);
                 kept_in_doubt(self, self.cluster.other(group, node), group)?;
                 self.checkers.check_consent(&self.cluster, self.cluster.other(group, node), group)?;
@@ -50,7 +49,7 @@ impl World {
                 Ok(())
             }
             Event::ForkKept { .. } => fork_kept(self, node, group),
-            Event::DeltaSaved(_) => self.checkers.overwritten.check_saved(&self.cluster, node, group),
+            Event::DeltaSaved(_) => self.checkers.check_saved(&self.cluster, node, group),
             Event::Promoted { .. } => {
                 self.checkers.facts.remove(KnownFact::Resolved(group));
                 check_window(self, node, group)?;

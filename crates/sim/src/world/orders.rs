@@ -29,10 +29,14 @@ impl World {
                     self.checkers.newcomers.word_typed(group, node, *number);
                 }
             }
-            Command::Sync { full: true } | Command::SendAll | Command::Keep { by_policy: false, .. } => {
-                self.checkers.newcomers.asked_for(group, None);
-            }
+            Command::Keep { by_policy: false, .. } => self.checkers.newcomers.asked_for(group, None),
             Command::DropRollbackPoint { discard: true, .. } => self.checkers.overwritten.forget(group, node),
+            Command::DropRollbackPoint { discard: false, .. } => self.checkers.overwritten.may_be_given_up(group, node),
+            Command::Sync { full: true } | Command::SendAll => {
+                self.checkers.newcomers.asked_for(group, None);
+                let over = self.cluster.other(group, node);
+                self.checkers.overwritten.is_typed(&self.cluster, id, group, over);
+            }
             _ => {}
         }
         let keep = if let Command::Keep { over, discard, by_policy } = command {
@@ -74,6 +78,7 @@ impl World {
 
     /// A command is answered.
     pub(super) fn hears_answer(&mut self, id: CommandId, answer: &CommandResult) {
+        self.checkers.overwritten.hears_answer(id, answer);
         if let Some(command) = self.unreached.remove(&id)
             && let CommandResult::Unchanged(text) = answer
         {

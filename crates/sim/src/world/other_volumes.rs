@@ -202,6 +202,8 @@ pub fn has_from_now_on(world: &mut World, node: usize, now: Vec<(GroupId, Vec<Na
     for ((group, volumes), had) in now.iter().zip(&before) {
         leave(world, node, *group, volumes, &now);
         world.cluster[node].storage.takes_down(*group, had);
+        // Their positions are others now.
+        world.checkers.overwritten.forget(*group, node);
     }
     for ((group, volumes), had) in now.into_iter().zip(before) {
         world.log(format_args!("node {node} has {volumes:?} of group {}", group.0));

@@ -46,13 +46,25 @@ pub fn detaches(world: &mut World, node: usize, group: GroupId, volume: VolumeId
 
 /// Another disk is there. As a daemon does, only where the record says that the volume was detached. False: it does not.
 pub fn attaches(world: &mut World, node: usize, group: GroupId, volume: VolumeId) -> bool {
+    has_disk_again(world, node, group, volume, true)
+}
+
+/// The same, with the disk that it had.
+pub fn attaches_again(world: &mut World, node: usize, group: GroupId, volume: VolumeId) -> bool {
+    has_disk_again(world, node, group, volume, false)
+}
+
+fn has_disk_again(world: &mut World, node: usize, group: GroupId, volume: VolumeId, is_another: bool) -> bool {
     let record = world.cluster.readable_record(node, group);
     if !record.is_some_and(|record| record.identity.role == Role::Secondary && record.detached.contains(volume)) {
         return false;
     }
-    world.log(format_args!("node {node} attaches volume {} of group {}", volume.0, group.0));
-    world.cluster[node].storage.attach(group, volume);
-    world.checkers.overwritten.has_another_disk(group, node, volume);
+    let which = if is_another { "another" } else { "its" };
+    world.log(format_args!("node {node} attaches volume {} of group {} on {which} disk", volume.0, group.0));
+    world.cluster[node].storage.attach(group, volume, is_another);
+    if is_another {
+        world.checkers.overwritten.has_another_disk(group, node, volume);
+    }
     reloads(world, node, group);
     true
 }

@@ -81,6 +81,30 @@ pub(crate) fn set_aside_by_primary(sb: &mut SuperWriter, id: VolumeId) {
     }
 }
 
+/// A sync begins, as it is recorded with this. What it overwrites of a history of the copy's own is to stand in a delta at its end, if there is
+/// an image to go back to. `parted`: how many volumes there are, if the sync is of another history than the copy. `was_saved`: what an order
+/// was given for stands in a delta, or was given up, but for what has no device on one of the nodes. True: it takes in what an earlier one left
+/// out.
+pub(crate) fn overwrites_own(sb: &mut SuperWriter, parted: Option<usize>, was_saved: bool) -> bool {
+    let sb = &mut sb.current;
+    if sb.rollback_point.id == 0 || sb.rollback_point.was_damaged() {
+        return false;
+    }
+    let takes_in = !sb.rollback_point.is_of_fork && !sb.own_history.without(&sb.sync_aside).is_empty();
+    let volumes = (0..).map(VolumeId).take(parted.unwrap_or_default());
+    for id in volumes.filter(|id| !sb.unfilled.contains(*id) && (!was_saved || sb.sync_aside.contains(*id))) {
+        sb.own_history.insert(id);
+    }
+    sb.rollback_point.is_of_fork |= !sb.own_history.without(&sb.sync_aside).is_empty();
+    takes_in
+}
+
+/// What the sync under way takes in is not to be saved any more: that was done, or given up.
+fn owes_no_delta(sb: &mut Superblock) {
+    let left_out = if injected(Fault::LeftOutForgotten) { VolumeSet::default() } else { sb.sync_aside };
+    sb.own_history = sb.own_history.both(&left_out);
+}
+
 impl SuperWriter {
     // ---- of either role ----------------------------------------------------------------------------------------------
 
@@ -118,6 +142,8 @@ impl SuperWriter {
             sb.confirmed = Confirmed { position, image: position };
         }
         let continued = sb.takes_demotion_back();
+        // What stands here is what counts, but for what has no device now.
+        sb.own_history = sb.own_history.both(&sb.detached);
         let identity = &mut sb.identity;
         identity.parent = position;
         identity.generation = Generation { number: identity.generation.number_after(peers_number), tag };
@@ -273,6 +299,7 @@ impl SuperWriter {
         self.current.sync_aside = aside;
         if !self.current.identity.inconsistent {
             self.current.aside = aside.with(&self.current.lacking());
+            self.current.own_history = self.current.own_history.both(&self.current.aside);
         }
         if begin.nothing_dirty {
             self.current.confirmed_before = Confirmed::default();
@@ -297,6 +324,7 @@ impl SuperWriter {
         self.current.unfilled = self.current.unfilled.both(&self.current.sync_aside);
         self.current.renamed = self.current.renamed.both(&self.current.sync_aside);
         self.current.aside = self.current.sync_aside;
+        owes_no_delta(&mut self.current);
         self.current.confirmed_before = Confirmed::default();
         self.clear_unverified_run(volumes);
     }
@@ -328,11 +356,11 @@ impl SuperWriter {
 
     // ---- the rollback point ------------------------------------------------------------------------------------------
 
-    /// The copy as it stands here, before the sync that is recorded with it. `is_of_fork`: that overwrites a history of the copy's own.
-    pub fn take_point(&mut self, position: Position, wall: Wall, is_of_fork: bool) -> RollbackPoint {
+    /// The copy as it stands here, before the sync that is recorded with it.
+    pub fn take_point(&mut self, position: Position, wall: Wall) -> RollbackPoint {
         let parent = self.current.identity.parent;
         let id = self.current.update + 1;
-        let (batches, reserved_bytes) = (0, 0);
+        let (batches, reserved_bytes, is_of_fork) = (0, 0, false);
         self.current.rollback_point = RollbackPoint { id, position, parent, wall, batches, reserved_bytes, is_of_fork };
         self.current.rollback_point
     }
@@ -358,6 +386,7 @@ impl SuperWriter {
 
     /// An operator gives the rollback point up.
     pub fn give_point_up(&mut self, id: CommandId, text: String) {
+        owes_no_delta(&mut self.current);
         self.drop_point(Some((id, text)));
     }
 

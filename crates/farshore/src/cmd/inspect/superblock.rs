@@ -79,6 +79,7 @@ fn facts(found: &Superblock) -> Value {
         "set_aside": found.aside.iter().map(|volume| volume.0).collect::<Vec<_>>(),
         "detached": found.detached.iter().map(|volume| volume.0).collect::<Vec<_>>(),
         "unfilled": found.unfilled.iter().map(|volume| volume.0).collect::<Vec<_>>(),
+        "own_history": found.own_history.iter().map(|volume| volume.0).collect::<Vec<_>>(),
         "flushed": found.flushed.iter().map(|seq| seq.0).collect::<Vec<_>>(),
     })
 }
@@ -141,17 +142,15 @@ fn describe(report: &mut InspectReport, found: &Superblock) {
         let text = format!("run {run} of this primary: the peer may have writes of it that are lost here");
         report.line("unverified run", format!("{text} (generation {last}, or {before} before it)"));
     }
-    if !found.aside.is_empty() {
-        let volumes: Vec<String> = found.aside.iter().map(|volume| (volume.0 + 1).to_string()).collect();
-        report.line("set aside", format!("volume {} (in the order of names)", volumes.join(", ")));
-    }
-    if !found.detached.is_empty() {
-        let volumes: Vec<String> = found.detached.iter().map(|volume| (volume.0 + 1).to_string()).collect();
-        report.line("detached", format!("volume {} (in the order of names)", volumes.join(", ")));
-    }
-    if !found.unfilled.is_empty() {
-        let volumes: Vec<String> = found.unfilled.iter().map(|volume| (volume.0 + 1).to_string()).collect();
-        report.line("not filled", format!("volume {} (in the order of names)", volumes.join(", ")));
+    let sets = [
+        ("set aside", found.aside),
+        ("detached", found.detached),
+        ("not filled", found.unfilled),
+        ("own history", found.own_history),
+    ];
+    for (what, set) in sets.into_iter().filter(|(_, set)| !set.is_empty()) {
+        let volumes: Vec<String> = set.iter().map(|volume| (volume.0 + 1).to_string()).collect();
+        report.line(what, format!("volume {} (in the order of names)", volumes.join(", ")));
     }
     if !found.flushed.is_empty() {
         let points: Vec<String> = found.flushed.iter().map(|seq| seq.0.to_string()).collect();
