@@ -30,7 +30,10 @@ pub struct GroupStatus {
     pub served_before_in: Option<Mode>,
     /// Times of writes stand still: the primary's wall clock is so far behind them.
     pub clock_behind: Option<Duration>,
+    /// On a secondary that of its primary, unless this node knows better.
     pub state: State,
+    /// The half of this node: whatever its primary reports.
+    pub has_failed: bool,
     /// What the group is busy with, or why it is where it is.
     pub reason: String,
     pub starting: bool,

@@ -23,6 +23,7 @@ mod config_apply;
 mod config_check;
 mod crash_storm;
 mod dead_disk;
+mod dead_primary;
 mod disk_calls;
 mod disk_test;
 mod docs;

@@ -167,7 +167,7 @@ fn a_group_under_another_name_is_refused() {
 }
 
 /// A file system that is taken away again at the end.
-struct Tmpfs(PathBuf);
+pub struct Tmpfs(PathBuf);
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
@@ -176,7 +176,7 @@ impl Drop for Tmpfs {
     }
 }
 
-fn tmpfs(pair: &Pair, node: Side, options: &str) -> Option<Tmpfs> {
+pub fn tmpfs(pair: &Pair, node: Side, options: &str) -> Option<Tmpfs> {
     let location = pair.path(node.name()).join("state");
     fs::create_dir_all(&location).expect("a directory");
     let words = ["-t", "tmpfs", "-o", options, "farshore-test"];

@@ -386,7 +386,7 @@ fn what_the_other_node_has_no_image_of_is_no_content_that_counts() {
         let (code, words) = pair.output_of(Side::Near, &["sync", GROUP, "--reverse", "--yes"]);
         assert_eq!(code, 2, "{words}");
         said = words;
-        said.contains("never completed a sync")
+        said.contains("no sync to it was ever completed")
     });
     assert!(is_primary(&pair, Side::Near) && pair.status(Side::Near)["reverse"].is_null(), "{said}");
     pair.sync_fully(Side::Near);
@@ -447,6 +447,132 @@ fn a_kill_at_any_moment_leaves_nothing_half_done() {
             pair.qemu_io(Side::Near, "data", &[&format!("read -P {pattern} 0 1M")]);
         }
     }
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
+// proves: P6, P8
+/// Too little room to save what is given up is said before anything is changed, and nobody was promoted for it.
+#[test]
+fn what_is_given_up_needs_room_before_anything_is_changed() {
+    let test = "what_is_given_up_needs_room_before_anything_is_changed";
+    let mut pair = Pair::new(&plan("async"));
+    let Some(_full) = crate::bad_state::tmpfs(&pair, Side::Near, "size=60m,mode=0700") else {
+        crate::common::must_skip(test, &[("to mount a file system", false)]);
+        return;
+    };
+    pair.first_sync();
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "data", &["write -P 6 0 64k", "flush"]);
+    let yes = ["sync", GROUP, "--reverse", "--yes"];
+    expect(&pair.run(Side::Near, &yes), 2, &["nothing was changed", "free in its state directory", "--discard"]);
+    for node in Side::BOTH {
+        assert_eq!(
+            (is_primary(&pair, node), &pair.status(node)["reverse"]),
+            (node == Side::Near, &serde_json::Value::Null)
+        );
+    }
+    pair.qemu_io(Side::Near, "data", &["read -P 6 0 64k"]);
+    pair.done(Side::Near, &[&yes[..], &["--discard"]].concat());
+    until_home(&mut pair, Side::Near);
+    pair.qemu_io(Side::Near, "data", &["read -P 0 0 64k"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
+// proves: rule 13, P6
+/// Whichever daemon dies, and whenever, while the copy takes over with what it has: the two are never primary at once, and the same command finishes it.
+#[test]
+fn a_kill_at_any_moment_of_what_gives_something_up_is_finished_by_the_same_command() {
+    let mut pair = Pair::replicating(&plan("async"));
+    let moments = [0, 40, 80, 130, 200, 300, 500, 900];
+    for (round, (wait_ms, victim)) in
+        moments.into_iter().flat_map(|wait_ms| Side::BOTH.map(|victim| (wait_ms, victim))).enumerate()
+    {
+        let (kept, given_up) = (1 + 2 * round, 2 + 2 * round);
+        pair.qemu_io(Side::Near, "data", &[&format!("write -P {kept} 0 1M"), "flush"]);
+        pair.wait_for_rest(Side::Near);
+        pair.done(Side::Near, &["logging", GROUP]);
+        pair.qemu_io(Side::Near, "data", &[&format!("write -P {given_up} 0 64k"), "flush"]);
+        let words = ["sync", GROUP, "--reverse", "--yes"];
+        let typed = Background::start(pair.command(Side::Near, &words));
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        pair.kill(victim);
+        pair.serve(victim);
+        let (_, said) = typed.finish(&mut pair);
+        println!("{} after {wait_ms} ms: {}", victim.name(), said.trim());
+        let read = format!("read -P {kept} 0 1M");
+        pair.until("the copy's content is here", |pair| {
+            for node in Side::BOTH {
+                let reason = pair.status(node)["reason"].to_string();
+                assert!(!reason.contains("both nodes are primary"), "{} after {wait_ms} ms: {reason}", victim.name());
+            }
+            let is_home = is_primary(pair, Side::Near) && pair.status(Side::Near)["reverse"].is_null();
+            if is_home && !pair.try_qemu_io(Side::Near, "data", &[&read]).0 {
+                // It had not begun.
+                let (_, said) = pair.output_of(Side::Near, &words);
+                println!("typed again: {}", said.trim());
+                return false;
+            }
+            is_home
+        });
+        until_home(&mut pair, Side::Near);
+        pair.until("they are in step", |pair| pair.status(Side::Near)["state"] == "replicating");
+        pair.qemu_io(Side::Near, "data", &[&read]);
+    }
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
+/// The copy lacks nothing, and no stream says so: nothing is there to be given up, and the way is the same.
+#[test]
+fn a_copy_that_lacks_nothing_serves_also_where_nothing_streams() {
+    let mut pair = Pair::replicating(&plan("async"));
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 64k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.done(Side::Near, &["sync", GROUP, "--reverse", "--yes"]);
+    until_home(&mut pair, Side::Near);
+    pair.qemu_io(Side::Near, "data", &["read -P 5 0 64k", "write -P 6 0 64k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
+/// A directory of a pair, with all that is in it, into another one or over it: files stay the ones that they are.
+fn copies(pair: &Pair, from: &str, to: &str) {
+    let copied = std::process::Command::new("cp").args(["-a", "-T"]).args([pair.path(from), pair.path(to)]).status();
+    assert!(copied.expect("cp runs").success());
+}
+
+// proves: P6
+/// The copy is an older one than it had confirmed, and its content is to count: no bits tell what differs, so all is compared and what differs is sent.
+#[test]
+fn an_older_copy_whose_content_counts_is_sent_in_full() {
+    let mut pair = Pair::replicating(&plan("async"));
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    let (far, old) = ("far", "far-old");
+    pair.kill(Side::Far);
+    copies(&pair, far, old);
+    pair.serve(Side::Far);
+    pair.until("the nodes have met", |pair| pair.status(Side::Near)["state"] == "replicating");
+    pair.qemu_io(Side::Near, "data", &["write -P 6 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.until("nothing of it is dirty any more", |pair| pair.status(Side::Near)["volumes"][0]["dirty_bytes"] == 0);
+    pair.kill(Side::Far);
+    copies(&pair, old, far);
+    pair.serve(Side::Far);
+    pair.until("it is seen", |pair| {
+        pair.status(Side::Near)["reason"].to_string().contains("an old copy of its state directory")
+    });
+    pair.done(Side::Near, &["sync", GROUP, "--reverse", "--yes"]);
+    pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 5 0 1M"]).0);
+    until_home(&mut pair, Side::Near);
+    pair.qemu_io(Side::Near, "data", &["read -P 5 0 1M"]);
     pair.wait_for_rest(Side::Near);
     pair.stop_both();
     pair.assert_equal(&VOLUMES);

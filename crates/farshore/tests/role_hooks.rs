@@ -8,13 +8,20 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::common::{DEADLINE, GROUP, Pair, PairPlan, Side, is_installed, must_skip};
+use crate::common::{Background, DEADLINE, GROUP, Pair, PairPlan, Side, is_installed, must_skip, must_skip_stores};
 
 /// A pair in step whose group has these lines in its table. The program of each hook is a file `hook` in the pair's directory, which writes a
 /// line into `ran` first.
 fn pair(lines: &str, script: &str) -> Pair {
     let mut pair = Pair::new(&PairPlan::DEFAULT);
-    let (hook, ran) = (pair.path("hook"), ran(&pair));
+    with_hooks(&pair, lines, script);
+    pair.first_sync();
+    pair
+}
+
+/// Into the configuration of both nodes, before either is served; where the hook writes its lines.
+fn with_hooks(pair: &Pair, lines: &str, script: &str) -> PathBuf {
+    let (hook, ran) = (pair.path("hook"), ran(pair));
     let begin = format!(
         "#!/bin/sh\necho \"$FARSHORE_HOOK $FARSHORE_NODE $FARSHORE_PEER $FARSHORE_GROUP $FARSHORE_FORCED\" >> {}\n",
         ran.display()
@@ -23,8 +30,7 @@ fn pair(lines: &str, script: &str) -> Pair {
     fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).expect("its mode");
     let lines = lines.replace("HOOK", &format!("[\"{}\"]", hook.display()));
     pair.edit_config("journal = \"16MiB\"\n", &format!("{lines}\njournal = \"16MiB\"\n"));
-    pair.first_sync();
-    pair
+    ran
 }
 
 fn ran(pair: &Pair) -> PathBuf {
@@ -141,6 +147,29 @@ fn a_fence_that_says_no_has_the_promotion_refused() {
     assert_eq!(code, 1, "{said}");
     assert!(!is_secondary(&pair, Side::Far));
     assert_eq!(lines_of(&ran), [""; 0]);
+}
+
+// proves: P6
+/// The primary's group has failed, and its daemon goes on: the copy shows that as its own state, and was not promoted for it.
+#[test]
+fn a_fence_runs_for_a_primary_that_has_failed() {
+    let test = "a_fence_runs_for_a_primary_that_has_failed";
+    if must_skip_stores(test) {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan { forgets: true, ..PairPlan::DEFAULT });
+    let ran = with_hooks(&pair, "hooks.before_promote = HOOK", "exit 0");
+    pair.first_sync();
+    pair.until("the group of the primary has failed", |pair| {
+        pair.fail_call_after(Side::Near, 0, rustix::io::Errno::IO.raw_os_error());
+        let _ = pair.try_qemu_io(Side::Near, "data", &["write -P 5 0 64k", "flush"]);
+        let _ = pair.fail_no_call(Side::Near);
+        pair.status(Side::Near)["state"] == "failed"
+    });
+    pair.until("the copy has heard it", |pair| pair.status(Side::Far)["state"] == "failed");
+    let (code, done) = answer(&pair, Side::Far, &["promote", GROUP, "--force"]);
+    assert!(code == 1 && !is_secondary(&pair, Side::Far), "{code}: {done}");
+    assert_eq!(lines_of(&ran), ["before_promote far near g yes"]);
 }
 
 /// It asked the daemon that waited for it, and then hung: it was answered, and killed with what it had started.
@@ -363,21 +392,131 @@ fn each_hook_that_fails_or_hangs_at_each_verb() {
     pair.stop_both();
 }
 
-/// A reverse sync that a hook refuses has not begun on either node.
+/// Far lacks something, if that is to be: what the reverse sync is told.
+fn before_reverse(pair: &mut Pair, gives_up: bool) -> Vec<&'static str> {
+    pair.wait_for_rest(Side::Near);
+    if !gives_up {
+        return vec!["sync", GROUP, "--reverse"];
+    }
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "data", &["write -P 4 0 64k", "flush"]);
+    vec!["sync", GROUP, "--reverse", "--yes"]
+}
+
+/// Near serves its clients itself, and far follows it.
+fn served_at_home(pair: &mut Pair) {
+    pair.until("it serves its clients itself", |pair| {
+        !is_secondary(pair, Side::Near) && Side::BOTH.iter().all(|node| pair.status(*node)["reverse"].is_null())
+    });
+    assert!(is_secondary(pair, Side::Far));
+}
+
+// proves: rule 13, P6
+/// A reverse sync that a hook refuses has not begun on either node, whatever it would have given up. Of two primaries one was promoted for
+/// clients that never came.
 #[test]
 fn a_reverse_sync_that_a_hook_refuses_has_not_begun() {
     let mut pair = pair(&format!("{ALL}\nhooks.timeout = \"1s\""), FAILS_OR_HANGS);
-    for (hook, how) in ["before_promote", "before_demote"].iter().flat_map(|hook| [(*hook, "fail"), (*hook, "hang")]) {
-        pair.wait_for_rest(Side::Near);
+    let before =
+        ["before_promote", "before_demote"].into_iter().flat_map(|hook| ["fail", "hang"].map(|how| (hook, how)));
+    for ((hook, how), gives_up) in before.flat_map(|case| [false, true].map(|gives_up| (case, gives_up))) {
+        let words = before_reverse(&mut pair, gives_up);
         fs::write(pair.path("which"), hook).expect("written");
         fs::write(pair.path("how"), how).expect("written");
-        let (code, refused) = answer(&pair, Side::Near, &["sync", GROUP, "--reverse"]);
-        assert!(code == 2 && refused["refusal"]["code"] == "hook-failed", "{hook} {how}: {refused}");
-        pair.until("nothing is left of it", |pair| {
-            Side::BOTH.iter().all(|node| pair.status(*node)["reverse"].is_null())
-        });
-        assert!(!is_secondary(&pair, Side::Near) && is_secondary(&pair, Side::Far), "{hook} {how}");
+        let (code, refused) = answer(&pair, Side::Near, &words);
+        assert!(code == 2 && refused["refusal"]["code"] == "hook-failed", "{hook} {how} {gives_up}: {refused}");
+        served_at_home(&mut pair);
         pair.qemu_io(Side::Near, "data", &["write -P 3 0 4k", "flush"]);
+        pair.done(Side::Near, &["sync", GROUP]);
+    }
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
+}
+
+/// One that runs behind a change takes nothing back, and is told where it ran.
+#[test]
+fn a_reverse_sync_goes_on_whatever_fails_behind_its_changes() {
+    let mut pair = pair(&format!("{ALL}\nhooks.timeout = \"1s\""), FAILS_OR_HANGS);
+    fs::write(pair.path("how"), "fail").expect("written");
+    let cases = [("after_demote", Side::Near), ("after_promote", Side::Far)];
+    for ((hook, runs_on), gives_up) in cases.into_iter().flat_map(|case| [false, true].map(|gives_up| (case, gives_up)))
+    {
+        let told = format!("{hook} {gives_up}");
+        let words = before_reverse(&mut pair, gives_up);
+        let before = events_of_hooks(&pair, runs_on).len();
+        fs::write(pair.path("which"), hook).expect("written");
+        let (code, done) = answer(&pair, Side::Near, &words);
+        // What runs at the other node that one tells.
+        let is_here = runs_on == Side::Near;
+        assert!(code == i32::from(is_here) && done["refusal"].is_null(), "{told}: {done}");
+        assert_eq!(done["warnings"].to_string().contains(hook), is_here, "{told}: {done}");
+        pair.until(&told, |pair| {
+            let events = events_of_hooks(pair, runs_on);
+            events[before..].iter().any(|event| event["hook"] == hook && event["result"] == "failed")
+        });
+        fs::write(pair.path("which"), "none").expect("written");
+        served_at_home(&mut pair);
+    }
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
+}
+
+// proves: P1
+/// Somebody began to write while a hook ran: what he was answered for was given up, and nobody had asked him.
+#[test]
+fn a_client_that_comes_while_a_hook_runs_is_not_cut_off_by_a_reverse_sync() {
+    let mut pair = pair("hooks.before_demote = HOOK", "sleep 3");
+    let words = before_reverse(&mut pair, true);
+    let typed = Background::start(pair.command(Side::Near, &words));
+    let ran = ran(&pair);
+    pair.until("the hook runs", |_| ran.exists());
+    let client = pair.start_qemu_io(Side::Near, "data", &["write -P 8 0 4k", "sleep 6000", "read -P 8 0 4k"]);
+    pair.until("the client is there", |pair| pair.status(Side::Near)["volumes"][0]["clients"] == 1);
+    let (is_done, said) = typed.finish(&mut pair);
+    assert!(!is_done && said.contains("1 client is attached") && said.contains("sync g --reverse"), "{said}");
+    served_at_home(&mut pair);
+    let (is_served, said) = client.finish(&mut pair);
+    assert!(is_served, "{said}");
+    pair.done(Side::Near, &["sync", GROUP]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
+}
+
+/// The fence of the manual turned the node off whose clients were to be served.
+#[test]
+fn a_reverse_sync_fences_nobody() {
+    let mut pair = pair(ALL, "exit 0");
+    let ran = ran(&pair);
+    let begins = [
+        "before_promote far near g no",
+        "before_demote near far g no",
+        "after_demote near far g no",
+        "after_promote far near g no",
+    ];
+    for (gives_up, skips) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut words = before_reverse(&mut pair, gives_up);
+        words.extend(skips.then_some("--skip-hooks"));
+        pair.done(Side::Near, &words);
+        served_at_home(&mut pair);
+        let mut lines = Vec::new();
+        // With those of the way back, on either node.
+        let count = if skips { 4 } else { 8 };
+        pair.until("all have run", |_| {
+            lines.extend(lines_of(&ran));
+            lines.len() >= count
+        });
+        assert!(lines.iter().all(|line| line.ends_with(" g no")), "{gives_up} {skips}: {lines:?}");
+        assert_eq!(
+            begins.iter().filter(|line| lines.iter().any(|ran| ran == *line)).count(),
+            4 * usize::from(!skips),
+            "{lines:?}"
+        );
+        if !skips {
+            assert_eq!(lines[..2], begins[..2], "{gives_up}");
+        }
     }
     pair.wait_for_rest(Side::Near);
     pair.stop_both();

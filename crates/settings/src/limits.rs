@@ -226,8 +226,8 @@ pub const ROLE_HOOK_TIMEOUT: Bound<Duration> =
 pub const REVERSE_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How long requests that are at the other node are waited for before the node of the clients takes over.
 pub const REVERSE_QUIET_PATIENCE: Duration = Duration::from_secs(10);
-/// How long both nodes get to see that both are primary, where content is given up.
-pub const REVERSE_FORK_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a node that is to serve the clients of its peer waits to hear that the peer was demoted. It takes a round trip, or a new session.
+pub const REVERSE_HEARD_PATIENCE: Duration = Duration::from_secs(10);
 /// A step of a reverse sync is waited for so long before it is stopped.
 pub const REVERSE_STEP_PATIENCE: Duration = Duration::from_secs(15);
 /// Further attempts of a hook: with twenty it gives up after a quarter of an hour.

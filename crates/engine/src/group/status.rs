@@ -180,6 +180,7 @@ impl ShownGroup<'_> {
             starting: common.lifecycle.stage().is_some(),
             handover: self.handover.status(common.config.peer, now.mono),
             by_policy: step_of_policy(&primary.peer, common),
+            has_failed: self.common.has_failed(),
             is_granted: is_secondary && self.peer_stands() == PeerStands::HandedOver && self.is_granted(),
             changed_outside: role == Role::Primary && common.sb.changed_outside,
             protection: primary.peer.protection(common),

@@ -124,12 +124,18 @@ pub enum ApiRequest {
         /// It is to serve the clients of the node that asks, and nobody else: a reverse sync.
         #[serde(default, skip_serializing_if = "is_false")]
         serves_asker: bool,
+        /// It may lack something: that is given up.
+        #[serde(default, skip_serializing_if = "is_false")]
+        gives_up: bool,
     },
     /// The peer serves the clients of this node, and sends its content, until this node takes over again.
     Reverse(ReverseOrder),
-    /// Between daemons: the node that is asked is promoted by force for the clients of the one that asks, or `ends` to serve them.
+    /// Between daemons: the node that is asked is promoted, with what it has, for the clients of the secondary that asks, or `ends` to serve
+    /// them.
     Lend {
         group: String,
+        #[serde(default, skip_serializing_if = "is_false")]
+        skip_hooks: bool,
         #[serde(default, skip_serializing_if = "is_false")]
         ends: bool,
         /// The asking node is the primary, and serves its clients itself.
@@ -354,7 +360,7 @@ mod tests {
                 r#"{"request":"switchover","group":"db","to":"beta","close_clients":true,"timeout_ms":5000}"#,
             ),
             (
-                ApiRequest::TakeOver { group: group(), skip_hooks: false, serves_asker: false },
+                ApiRequest::TakeOver { group: group(), skip_hooks: false, serves_asker: false, gives_up: false },
                 r#"{"request":"take-over","group":"db"}"#,
             ),
         ] {

@@ -11,7 +11,7 @@ pub struct ReverseArgs {
     /// With --reverse: end the one that is under way where it stands; the other node stays the primary, and the exports here close
     #[arg(long, requires = "reverse", conflicts_with_all = ["full", "yes", "discard", "close_clients"])]
     pub stop: bool,
-    /// With --reverse: give up what was written here and is not on the other node, without a question
+    /// With --reverse: give up what was written here and is not on the other node, or was on a disk that failed, without a question
     #[arg(long, requires = "reverse")]
     pub yes: bool,
     /// With --reverse: save nothing of what is given up

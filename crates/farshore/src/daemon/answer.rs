@@ -4,6 +4,7 @@ mod apply;
 mod awaited;
 mod dead_disk;
 mod forks;
+mod giving_up;
 mod lending;
 mod policy;
 mod resets;
@@ -371,19 +372,18 @@ impl Desk {
             ApiRequest::Sync { group, answers_nothing: true, .. } => self.command(&group, Command::BringUpToDate).await,
             ApiRequest::Sync { group, .. } => self.command(&group, Command::Sync { full: false }).await,
             ApiRequest::Demote { group, close_clients, skip_hooks } => {
-                self.demote(&group, close_clients, skip_hooks, Command::Demote).await
+                let runs = RunHooks { skipped: skip_hooks, ..RunHooks::default() };
+                self.demote(&group, close_clients, runs, Command::Demote).await
             }
             ApiRequest::Resolve { .. } => Ok(not_carried(&self.node, "resolves no fork for others: type it there")),
             ApiRequest::TakeBack { group, over } => self.command(&group, Command::TakeBack { over }).await,
             half @ (ApiRequest::Keep { .. } | ApiRequest::Yield { .. }) => forks::half(self, half).await,
             ApiRequest::Promote { group, force, in_window, skip_hooks, is_announced } => {
-                let how = PromotionOrder { force: force || in_window, in_window };
+                let how = PromotionOrder { force: force || in_window, in_window, is_lent: false };
                 self.promote(&group, how, RunHooks { skipped: skip_hooks, before_has_run: is_announced }).await
             }
             ApiRequest::Switchover(order) => self.switchover(&order).await,
-            ApiRequest::TakeOver { group, skip_hooks, serves_asker: serves } => {
-                self.announced(&group, skip_hooks, serves).await
-            }
+            take_over @ ApiRequest::TakeOver { .. } => self.announced(&take_over).await,
             ApiRequest::Reverse(order) => reverse::order(self, &order).await,
             lent @ ApiRequest::Lend { .. } => reverse::lend(self, &lent, from_node).await,
             ApiRequest::Reset { group } => resets::reset(self, &group).await,
@@ -712,7 +712,8 @@ impl Desk {
         let overrides = self.overrides.lock().await;
         let config = self.config();
         let one = |group: &ConfiguredGroup| {
-            (config.group_id(group), overrides.of(&group.name).effective(&group.settings).for_engine())
+            let settings = overrides.of(&group.name).effective(&group.settings).for_engine();
+            (config.group_id(group), self.reverses.settings_now(group.name.as_str(), settings))
         };
         config.groups_of(&self.node).map(one).collect()
     }

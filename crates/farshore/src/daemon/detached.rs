@@ -3,7 +3,10 @@
 //! The record is written first, and takes effect when the group is opened next. What the engine then has on record is the other half: only a
 //! volume that it knows to have been without a device is given one that counts for nothing.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use engine::identity::Role;
@@ -12,6 +15,8 @@ use engine::{RefusalCode, VolumeId, VolumeSet};
 use host::disk::device_id::DeviceId;
 use host::disk::meta::read_blocks;
 use host::disk::volume::look;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use settings::{Config, ConfiguredGroup, ConfiguredNode, DetachedVolumes, NodeName};
 use units::size::show_exact;
 
@@ -70,6 +75,10 @@ impl<'a> DetachRecord<'a> {
         record::read_detached(&self.directory)
     }
 
+    fn peer(&self) -> String {
+        self.group.peer_of(self.node).map(ToString::to_string).unwrap_or_default()
+    }
+
     fn recorded(&self) -> Option<Superblock> {
         let blocks = read_blocks(&self.directory.join("superblock"), superblock::FILE_BYTES).ok()?;
         superblock::read(&blocks, self.config.group_tag(self.group)).ok()?.found
@@ -99,14 +108,34 @@ impl<'a> DetachRecord<'a> {
         let Some(sb) = self.recorded() else {
             return Err(failed("nothing is recorded of the group on this node, so it has no volume to go on without"));
         };
-        self.leaves_an_order(volume, &before.detached, &sb.aside, elsewhere)?;
-        let device = match before.devices.get(volume) {
-            Some(device) => device.clone(),
-            None => self.of_size(volume, &sb)?,
+        let is_primary = sb.identity.role == Role::Primary;
+        self.leaves_an_order(volume, &before.detached, (&sb.aside, elsewhere), is_primary)?;
+        let mut after = before.clone();
+        after.detached.insert(volume.to_owned(), self.device_of(volume, &before, &sb)?);
+        Ok(Some(DiskRecords { before, after }))
+    }
+
+    /// The same for all of these, whatever is left: what counts of the group stands at the peer from then on.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn detach_all(&self, volumes: &[String]) -> Result<Option<DiskRecords>, NotRecorded> {
+        let before = self.records()?;
+        let Some(sb) = self.recorded() else {
+            return Err(failed("nothing is recorded of the group on this node, so it has no volume to go on without"));
         };
         let mut after = before.clone();
-        after.detached.insert(volume.to_owned(), device);
-        Ok(Some(DiskRecords { before, after }))
+        for volume in volumes.iter().filter(|volume| !before.detached.contains_key(*volume)) {
+            after.detached.insert(volume.clone(), self.device_of(volume, &before, &sb)?);
+        }
+        Ok((after.detached.len() > before.detached.len()).then_some(DiskRecords { before, after }))
+    }
+
+    fn device_of(&self, volume: &str, before: &WrittenRecords, sb: &Superblock) -> Result<DeviceId, NotRecorded> {
+        match before.devices.get(volume) {
+            Some(device) => Ok(device.clone()),
+            None => self.of_size(volume, sb),
+        }
     }
 
     /// Something is left of the group, and something in order if this volume is.
@@ -114,15 +143,23 @@ impl<'a> DetachRecord<'a> {
         &self,
         volume: &str,
         detached: &GroupDevices,
-        aside: &VolumeSet,
-        elsewhere: &[String],
+        (aside, elsewhere): (&VolumeSet, &[String]),
+        is_primary: bool,
     ) -> Result<(), NotRecorded> {
         let named = (0..).map(VolumeId).zip(self.group.volumes.iter().map(|named| named.name.as_str()));
         let named: Vec<_> = named.filter(|(_, name)| !detached.contains_key(*name)).collect();
         let mut others = named.iter().filter(|(_, name)| *name != volume);
         if others.clone().next().is_none() {
-            let why = "the group would be left with no volume: what is there to go on?";
-            return Err((Some(RefusalCode::LastInOrder), why.to_owned()));
+            let instead = match is_primary {
+                true => format!(
+                    "; 'farshore sync {} --reverse --yes' has node {} serve the clients of this node",
+                    self.group.name,
+                    self.peer()
+                ),
+                false => String::new(),
+            };
+            let why = format!("the group would be left with no volume: what is there to go on?{instead}");
+            return Err((Some(RefusalCode::LastInOrder), why));
         }
         let in_order =
             |(id, name): &(VolumeId, &str)| !aside.contains(*id) && !elsewhere.iter().any(|there| there == name);
@@ -159,11 +196,11 @@ impl<'a> DetachRecord<'a> {
         let mut after = before.clone();
         let Some(was) = after.detached.remove(volume) else { return Ok(None) };
         if self.recorded().is_some_and(|found| found.identity.role == Role::Primary) {
-            let (name, peer) = (&self.group.name, self.group.peer_of(self.node).map(ToString::to_string));
-            let peer = peer.unwrap_or_default();
+            let (name, peer) = (&self.group.name, self.peer());
             let why = format!(
-                "this node is the primary, and what counts of the volume stands on {peer}: 'farshore demote {name}' here, 'farshore promote {name} \
-                 --force' on {peer}, and then 'farshore group attach {name} {volume}' here"
+                "this node is the primary, and what counts of the volume stands on {peer}: 'farshore sync {name} --reverse --yes' here has that \
+                 node serve the clients of this one, and then type this again. To move them there for good: 'farshore demote {name}' here, \
+                 'farshore promote {name} --force' on {peer}, and then 'farshore group attach {name} {volume}' here"
             );
             return Err((Some(RefusalCode::VolumeDetached), why));
         }
@@ -218,6 +255,31 @@ impl WrittenRecords {
     }
 }
 
+/// The disk is gone, or does not give back what it holds. One that hangs is waited for.
+pub(super) fn is_dead(path: &Path) -> bool {
+    let mut options = File::options();
+    // Whatever stands there, nobody waits for somebody who writes to it.
+    options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let Err(error) = options.open(path).and_then(|file| file.read_exact_at(&mut [0; 512], 0)) else { return false };
+    let is_lost = |errno| matches!(errno, Errno::IO | Errno::NXIO | Errno::NODEV | Errno::REMOTEIO | Errno::NOMEDIUM);
+    error.kind() == ErrorKind::NotFound || Errno::from_io_error(&error).is_some_and(is_lost)
+}
+
 fn failed(why: impl Into<String>) -> NotRecorded {
     (None, why.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_gone_is_dead_and_one_that_may_not_be_read_is_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let disk = directory.path().join("disk");
+        assert!(is_dead(&disk));
+        std::fs::write(&disk, [0; 4096]).expect("written");
+        assert!(!is_dead(&disk));
+        assert!(!is_dead(directory.path()), "no disk, and none that is known to be lost");
+    }
 }

@@ -5,13 +5,14 @@
 //! nobody but the peer ever comes in.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use engine::Settings;
 use host::driver::ServedElsewhere;
 use settings::{Config, NodeName, durable};
 use tokio::time::timeout;
@@ -23,6 +24,13 @@ use super::group_directory::GROUPS;
 const FILE: &str = "reverse";
 const HEAD: &str = "farshore reverse 1";
 const BYTES_MAX: u64 = 4096;
+/// Words of its one line.
+const SERVER: &str = "server";
+const HOME: &str = "home";
+const FULL: &str = "full";
+const GIVES_UP: &str = "gives-up";
+const DISCARD: &str = "discard";
+const SKIP_HOOKS: &str = "skip-hooks";
 /// How long the state disk is waited for.
 const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -32,10 +40,28 @@ const IN_VAIN_AFTER: Duration = Duration::from_secs(3);
 /// What this node is in a reverse sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReversePlace {
-    /// Its clients are served by the peer. `full`: a full sync is still to be ordered there.
-    Home { full: bool },
+    /// Its clients are served by the peer.
+    Home(ReverseHome),
     /// It serves the clients of the peer.
     Server,
+}
+
+/// What is still to be ordered of the peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ReverseHome {
+    /// A full sync.
+    pub full: bool,
+    /// It is to be promoted by force, and its content kept over what stands here.
+    pub gives_up: Option<GivesUp>,
+}
+
+/// How what the peer lacks is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GivesUp {
+    /// Nothing of it is saved.
+    pub discard: bool,
+    /// No command of the configuration is run at the peer.
+    pub skip_hooks: bool,
 }
 
 /// A reverse sync of a group.
@@ -59,6 +85,8 @@ pub(super) struct Reverses {
     known: RefCell<BTreeMap<String, KnownReverse>>,
     /// Begun so far: the newest has this number.
     begun: Cell<u64>,
+    /// Groups that are primary for a moment, and send nothing unasked.
+    still: RefCell<BTreeSet<String>>,
 }
 
 impl Reverses {
@@ -78,7 +106,7 @@ impl Reverses {
             Some((name.to_owned(), KnownReverse { why, ..KnownReverse::new(place, 0) }))
         });
         let known = RefCell::new(known.collect());
-        Reverses { groups, known, begun: Cell::new(0) }
+        Reverses { groups, known, begun: Cell::new(0), still: RefCell::default() }
     }
 
     /// What the data thread begins with.
@@ -88,7 +116,7 @@ impl Reverses {
             let Some(peer) = group.peer_of(node) else { continue };
             let id = config.group_id(group);
             match self.place(group.name.as_str()) {
-                Some(ReversePlace::Home { .. }) => served.forwarded.push(id),
+                Some(ReversePlace::Home(_)) => served.forwarded.push(id),
                 Some(ReversePlace::Server) => served.lent.push((id, config.node_id(peer))),
                 None => {}
             }
@@ -101,7 +129,15 @@ impl Reverses {
     }
 
     pub fn is_home(&self, group: &str) -> bool {
-        matches!(self.place(group), Some(ReversePlace::Home { .. }))
+        self.home(group).is_some()
+    }
+
+    /// What is still to be ordered of the peer that serves the clients of this node.
+    pub fn home(&self, group: &str) -> Option<ReverseHome> {
+        match self.place(group)? {
+            ReversePlace::Home(home) => Some(home),
+            ReversePlace::Server => None,
+        }
     }
 
     pub fn is_server(&self, group: &str) -> bool {
@@ -172,6 +208,21 @@ impl Reverses {
         }
     }
 
+    /// Until its role has changed the group begins no sync, whatever its settings say.
+    pub fn stands_still(&self, group: &str, is_still: bool) {
+        let mut still = self.still.borrow_mut();
+        match is_still {
+            true => _ = still.insert(group.to_owned()),
+            false => _ = still.remove(group),
+        }
+    }
+
+    /// What the group's settings are for the data path now.
+    pub fn settings_now(&self, group: &str, settings: Settings) -> Settings {
+        let autosync = settings.autosync && !self.still.borrow().contains(group);
+        Settings { autosync, ..settings }
+    }
+
     /// Puts it on record.
     ///
     /// # Errors
@@ -180,7 +231,8 @@ impl Reverses {
         self.written(group, Some(place)).await?;
         let mut known = self.known.borrow_mut();
         match known.get_mut(group) {
-            Some(known) => known.place = place,
+            // What it had come to nothing for counts no more.
+            Some(known) => *known = KnownReverse { why: None, next_try: None, place, ..known.clone() },
             None => {
                 self.begun.set(self.begun.get() + 1);
                 known.insert(group.to_owned(), KnownReverse::new(place, self.begun.get()));
@@ -233,12 +285,11 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 fn encode(place: ReversePlace) -> String {
-    let word = match place {
-        ReversePlace::Home { full: true } => "home full",
-        ReversePlace::Home { full: false } => "home",
-        ReversePlace::Server => "server",
+    let words = match place {
+        ReversePlace::Home(home) => home.words().join(" "),
+        ReversePlace::Server => SERVER.to_owned(),
     };
-    let text = format!("{HEAD}\nplace {word}\n");
+    let text = format!("{HEAD}\nplace {words}\n");
     let checksum = crc32c::crc32c(text.as_bytes());
     format!("{text}checksum {checksum:08x}\n")
 }
@@ -256,11 +307,32 @@ fn read(path: &Path) -> anyhow::Result<Option<ReversePlace>> {
     if lines.next() != Some(HEAD) {
         bail!("it begins in another way than this program knows");
     }
-    match lines.next() {
-        Some("place home full") => Ok(Some(ReversePlace::Home { full: true })),
-        Some("place home") => Ok(Some(ReversePlace::Home { full: false })),
-        Some("place server") => Ok(Some(ReversePlace::Server)),
-        _ => bail!("it has a line that is none of a reverse sync"),
+    let place = lines.next().and_then(|line| decode(line.strip_prefix("place ")?));
+    place.map(Some).context("it has a line that is none of a reverse sync")
+}
+
+fn decode(words: &str) -> Option<ReversePlace> {
+    if words == SERVER {
+        return Some(ReversePlace::Server);
+    }
+    let words: Vec<&str> = words.split(' ').collect();
+    let has = |word| words.contains(&word);
+    let gives_up = has(GIVES_UP).then(|| GivesUp { discard: has(DISCARD), skip_hooks: has(SKIP_HOOKS) });
+    let home = ReverseHome { full: has(FULL), gives_up };
+    (home.words() == words).then_some(ReversePlace::Home(home))
+}
+
+impl ReverseHome {
+    fn words(self) -> Vec<&'static str> {
+        let is = |wish: fn(GivesUp) -> bool| self.gives_up.is_some_and(wish);
+        let all = [
+            (HOME, true),
+            (FULL, self.full),
+            (GIVES_UP, is(|_| true)),
+            (DISCARD, is(|gives_up| gives_up.discard)),
+            (SKIP_HOOKS, is(|gives_up| gives_up.skip_hooks)),
+        ];
+        all.into_iter().filter(|(_, is_said)| *is_said).map(|(word, _)| word).collect()
     }
 }
 
@@ -275,13 +347,26 @@ mod tests {
         let reverses = || Reverses::read(state.path(), ["db"].into_iter());
         let before = reverses();
         assert_eq!(before.place("db"), None);
-        for place in [ReversePlace::Home { full: true }, ReversePlace::Home { full: false }, ReversePlace::Server] {
+        let homes = [false, true].into_iter().flat_map(|full| {
+            let gives_up = [(false, false), (true, false), (true, true)];
+            let gives_up = gives_up.map(|(discard, skip_hooks)| Some(GivesUp { discard, skip_hooks }));
+            let all = gives_up.into_iter().chain([None]);
+            all.map(move |gives_up| ReversePlace::Home(ReverseHome { full, gives_up }))
+        });
+        for place in homes.chain([ReversePlace::Server]) {
             before.record("db", place).await.expect("written");
             for known in [&before, &reverses()] {
                 assert_eq!((known.place("db"), known.why("db")), (Some(place), None));
             }
             let number = (place != ReversePlace::Server).then_some(1);
             assert_eq!(before.home_numbers().get("db").copied(), number);
+        }
+        before.refused("db", "the peer is away".to_owned(), Duration::from_secs(60));
+        assert!(before.why("db").is_some() && !before.is_due("db"));
+        before.record("db", ReversePlace::Home(ReverseHome::default())).await.expect("written");
+        assert!(before.why("db").is_none() && before.is_due("db"), "another step, and not tried yet");
+        for wrong in ["home discard", "home full full", "home gives-up full", "full", "server full", ""] {
+            assert_eq!(decode(wrong), None, "{wrong:?}");
         }
         before.end("db").await.expect("removed");
         for known in [&before, &reverses()] {

@@ -134,6 +134,8 @@ pub(super) fn refusal(group: &str, verb: &str, node: &str, why: &str) -> Reply {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     state: State,
+    /// This node's half: a secondary shows what its primary reports.
+    has_failed: bool,
     is_starting: bool,
     /// It has a history.
     has_lived: bool,
@@ -159,6 +161,7 @@ impl Candidate {
         let is_up = matches!(now.peer.link, LinkStatus::Connected | LinkStatus::Congested);
         Candidate {
             state: now.state,
+            has_failed: now.has_failed,
             is_starting: now.starting,
             has_lived: !now.identity.generation.is_blank(),
             image: now.promotable.map(|(position, _)| position.seq.0),
@@ -172,7 +175,7 @@ impl Candidate {
 
     /// Why it would not be promoted now; `None`: nothing speaks against it here. Codes are those of the data path, in its order.
     pub fn no_promotion(self, force: bool) -> Option<(RefusalCode, String)> {
-        if let State::Failed(broken) = self.state {
+        if let (State::Failed(broken), true) = (self.state, self.has_failed) {
             return Some((RefusalCode::GroupFailed, format!("the group has failed: {}", broken.words())));
         }
         // Out of a start that stands still for want of history a promotion is a way.
@@ -351,6 +354,7 @@ mod tests {
     fn what_would_be_refused_anyway_is_refused_first() {
         let sound = Candidate {
             state: State::Replicating,
+            has_failed: false,
             is_starting: false,
             has_lived: true,
             image: Some(70),
@@ -378,9 +382,15 @@ mod tests {
             ),
             (Candidate { has_lived: false, ..sound }, Some(RefusalCode::NoImage), Some(RefusalCode::NoImage)),
             (
-                Candidate { state: State::Failed(Broken::Journal), ..sound },
+                Candidate { state: State::Failed(Broken::Journal), has_failed: true, ..sound },
                 Some(RefusalCode::GroupFailed),
                 Some(RefusalCode::GroupFailed),
+            ),
+            // It is the primary that has failed, and this node is to be promoted for that reason.
+            (
+                Candidate { state: State::Failed(Broken::Start), peer: primary, ..sound },
+                Some(RefusalCode::PeerIsPrimary),
+                None,
             ),
             (
                 Candidate { is_starting: true, ..sound },

@@ -110,10 +110,19 @@ impl ConfigDesk<'_> {
 
     /// The group starts anew as it is configured, with what is recorded of its volumes. Its clients are held, where it serves any.
     pub async fn begins_anew(&self, name: &str, held: RoleChangeUnderWay<'_>) -> Result<Reply, Gone> {
-        let config = self.0.config();
-        let running = self.running(&config).await?;
+        let running = self.running(&self.0.config()).await?;
         let of_group = running.clients.iter().filter(|(export, _)| configuration::is_of(export, name));
         let clients_held = of_group.map(|(_, count)| *count).sum();
+        self.starts_anew(name, clients_held, held).await
+    }
+
+    /// The same, and its clients are cut off.
+    pub async fn begins_anew_alone(&self, name: &str, held: RoleChangeUnderWay<'_>) -> Result<Reply, Gone> {
+        self.starts_anew(name, 0, held).await
+    }
+
+    async fn starts_anew(&self, name: &str, clients_held: u64, held: RoleChangeUnderWay<'_>) -> Result<Reply, Gone> {
+        let config = self.0.config();
         let plan = ConfigPlan {
             schema: CONFIG_PLAN_SCHEMA.to_owned(),
             node: self.0.node.to_string(),
@@ -444,6 +453,7 @@ impl ConfigDesk<'_> {
     /// Goes on where nobody waits for it any more.
     async fn group_comes(&self, group: &ConfiguredGroup, config: &Arc<Config>) -> JoinHandle<Result<(), Gone>> {
         let settings = self.0.overrides.lock().await.of(&group.name).effective(&group.settings).for_engine();
+        let settings = self.0.reverses.settings_now(group.name.as_str(), settings);
         let (control, reopener, id) = (self.0.control.clone(), self.0.reopener.clone(), config.group_id(group));
         let (group, config) = (group.clone(), config.clone());
         spawn_local(async move {

@@ -25,11 +25,11 @@ use super::{CHANGE_PATIENCE, Desk, beside, turn};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, ErrorCode, NodeView, Reply, VolumeView};
 use crate::daemon::attached;
-use crate::daemon::detached::{DetachRecord, DiskRecords, WrittenRecords};
+use crate::daemon::detached::{DetachRecord, DiskRecords, NotRecorded, WrittenRecords};
 use crate::daemon::role_changes::RoleChange;
 
 /// How long a record in the state directory, or a look at a device, is waited for.
-const DISK_PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the peer is waited for once the group has started anew.
 const MEETING_PATIENCE: Duration = Duration::from_secs(3);
 /// How often it is looked whether a group has left that is to come again.
@@ -226,6 +226,42 @@ impl DiskDesk<'_> {
         Ok(Reply::done(self.said(group, volume, change).await?, warnings))
     }
 
+    /// The group begins anew without these volumes, also if nothing is left of it: its node is about to be demoted, and clients are cut off.
+    pub async fn goes_without(&self, group: &ConfiguredGroup, dead: &[String]) -> Result<Result<(), Reply>, Gone> {
+        let name = group.name.as_str();
+        let _alone = match turn(&self.0.changing, (name, &self.0.node), CHANGE_PATIENCE).await {
+            Ok(alone) => alone,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let held = match self.0.role_changes.begin(name, RoleChange::Reload, self.0.node.as_str()) {
+            Ok(held) => held,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let (config, node, named, volumes) = (self.0.config(), self.0.node.clone(), group.clone(), dead.to_vec());
+        let records = beside(move || DetachRecord::of(&config, &node, &named).detach_all(&volumes));
+        if let Err(refusal) = written(name, records).await {
+            return Ok(Err(refusal));
+        }
+        let why = match ConfigDesk(self.0).begins_anew_alone(name, held).await? {
+            Reply::Error { refusal: Some(refusal), .. } if refusal.code == DeskRefusal::NotDoneYet.word() => {
+                self.0.late.0.borrow_mut().insert(name.to_owned());
+                "it has not come to rest, as a disk owes it an answer, and begins anew when it has that: type this again then. If the disk hangs \
+                 for good, restart the daemon of this node first"
+                    .to_owned()
+            }
+            reply @ Reply::Error { .. } => return Ok(Err(reply)),
+            _ => match self.0.refused.why(name) {
+                Some(why) => format!("it is not taken up: {why}"),
+                None => return Ok(Ok(())),
+            },
+        };
+        let message = format!(
+            "{name}: it is on record that the group goes on without {}, and no role has changed: {why}",
+            dead.join(" and ")
+        );
+        Ok(Err(Reply::refused(RefusalCode::GroupFailed, message)))
+    }
+
     /// The disk that came cannot be opened: the group goes on without it, as before.
     async fn put_back(&self, name: &str, (before, why): (WrittenRecords, String)) -> Result<Reply, Gone> {
         let message = match beside(move || before.write()).await {
@@ -279,28 +315,7 @@ impl DiskDesk<'_> {
                 DiskChange::Attach => record.attach(&volume, size_bytes),
             }
         });
-        let records = match timeout(DISK_PATIENCE, looked_at).await {
-            Ok(Ok(records)) => records,
-            Ok(Err((code, why))) => {
-                let message = format!("{name}: nothing was changed: {why}");
-                return Err(match code {
-                    Some(code) => Reply::refused(code, message),
-                    None => Reply::refused(DeskRefusal::Failed, message),
-                });
-            }
-            Err(_) => {
-                let message = format!(
-                    "{name}: nothing was changed: the state disk, or the device, has answered nothing for {DISK_PATIENCE:?}"
-                );
-                return Err(Reply::refused(DeskRefusal::StateDiskSilent, message));
-            }
-        };
-        let Some(DiskRecords { before, after }) = records else { return Ok(None) };
-        // Not given up: what is written when nobody waits for it any more is a surprise to whoever comes next.
-        let written = beside(move || after.write()).await;
-        written
-            .map(|()| Some(before))
-            .map_err(|error| Reply::refused(DeskRefusal::Failed, format!("{name}: {error:#}")))
+        written(&name, looked_at).await
     }
 
     /// Of the volume by now; 0: nobody knows.
@@ -338,6 +353,36 @@ impl DiskDesk<'_> {
             ),
         })
     }
+}
+
+/// Writes what is to be recorded: what stood there before, or `None` if it says so already.
+///
+/// # Errors
+/// The answer: nothing was recorded.
+async fn written(
+    name: &str,
+    records: impl Future<Output = Result<Option<DiskRecords>, NotRecorded>>,
+) -> Result<Option<WrittenRecords>, Reply> {
+    let records = match timeout(DISK_PATIENCE, records).await {
+        Ok(Ok(records)) => records,
+        Ok(Err((code, why))) => {
+            let message = format!("{name}: nothing was changed: {why}");
+            return Err(match code {
+                Some(code) => Reply::refused(code, message),
+                None => Reply::refused(DeskRefusal::Failed, message),
+            });
+        }
+        Err(_) => {
+            let message = format!(
+                "{name}: nothing was changed: the state disk, or the device, has answered nothing for {DISK_PATIENCE:?}"
+            );
+            return Err(Reply::refused(DeskRefusal::StateDiskSilent, message));
+        }
+    };
+    let Some(DiskRecords { before, after }) = records else { return Ok(None) };
+    // Not given up: what is written when nobody waits for it any more is a surprise to whoever comes next.
+    let written = beside(move || after.write()).await;
+    written.map(|()| Some(before)).map_err(|error| Reply::refused(DeskRefusal::Failed, format!("{name}: {error:#}")))
 }
 
 /// The volume of this name.

@@ -7,6 +7,7 @@ use engine::{Command, RefusalCode};
 use host::driver::Gone;
 use units::exact::show_size;
 
+use super::roles::RunHooks;
 use super::{Desk, beside};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply};
@@ -60,16 +61,12 @@ impl Desk {
             return Ok(Reply::refused(RefusalCode::NotKept, format!("{name}: {why}")));
         }
         if let Some(status) = now.filter(|_| !discard) {
-            let config = self.config();
-            let here = config.node(&self.node).expect("the node was looked up before");
             let needed = status.peer.dirty_bytes + status.peer.peers_dirty_bytes;
-            let directory = here.state.clone();
-            let free = beside(move || free_bytes(&directory)).await;
-            if let Some(why) = too_little(needed, free) {
-                return Ok(Reply::refused(RefusalCode::DeltaSpace, format!("{name}: {why}")));
+            if let Some(refusal) = no_room_for_delta(self, name, needed).await {
+                return Ok(refusal);
             }
         }
-        self.demote(name, close_clients, false, Command::Yield { to, by_policy }).await
+        self.demote(name, close_clients, RunHooks::default(), Command::Yield { to, by_policy }).await
     }
 
     /// How the two nodes of a group stand to each other, for whoever resolves a fork.
@@ -88,6 +85,14 @@ impl Desk {
     }
 }
 
+/// So much of this node cannot be saved: the answer.
+pub(super) async fn no_room_for_delta(desk: &Desk, name: &str, needed: u64) -> Option<Reply> {
+    let config = desk.config();
+    let directory = config.node(&desk.node).expect("the node was looked up before").state.clone();
+    let why = too_little(needed, beside(move || free_bytes(&directory)).await)?;
+    Some(Reply::refused(RefusalCode::DeltaSpace, format!("{name}: nothing was changed: {why}")))
+}
+
 /// What an index takes beside content, and what a state directory needs for its other files.
 const SPARE_BYTES: u64 = 64 << 20;
 
@@ -102,7 +107,7 @@ fn too_little(needed: u64, free: Option<u64>) -> Option<String> {
     let wanted = needed.saturating_add(needed / 64).saturating_add(SPARE_BYTES);
     let free = free.filter(|free| *free < wanted)?;
     Some(format!(
-        "what this node holds where the two differ is {} at most, and {} are free in its state directory: make room there, or resolve with \
+        "what this node holds where the two differ is {} at most, and {} are free in its state directory: make room there, or type this with \
          --discard, which saves nothing",
         show_size(needed),
         show_size(free)

@@ -2,10 +2,11 @@
 
 use engine::GroupId;
 use host::driver::{ClientsOrder, Gone};
+use settings::NodeName;
 
 use super::Desk;
-use crate::api::Reply;
 use crate::api::refusals::DeskRefusal;
+use crate::api::{ApiRequest, Reply};
 use crate::daemon::reverses::ReversePlace;
 
 /// The term of a node whose clients are served by its peer goes on: that hands over what they have seen.
@@ -47,7 +48,7 @@ pub(super) async fn is_forced(desk: &Desk, name: &str, id: GroupId) -> Result<bo
         tracing::warn!("{name}: {why}");
     }
     match place {
-        ReversePlace::Home { .. } => desk.control.clients(id, ClientsOrder::Part).await?,
+        ReversePlace::Home(_) => desk.control.clients(id, ClientsOrder::Part).await?,
         ReversePlace::Server => desk.control.lend(id, None).await?,
     }
     Ok(true)
@@ -62,4 +63,44 @@ pub(super) async fn is_demoted(desk: &Desk, name: &str, id: GroupId) -> Result<(
         desk.control.lend(id, None).await?;
     }
     Ok(())
+}
+
+/// What whoever began it is told.
+pub(super) fn begun(name: &str, peer: &NodeName, full: bool) -> String {
+    let what = if full { "all of it" } else { "what differs" };
+    format!(
+        "{name}: node {peer} serves the clients of this node; it sends its content, {what}, and this node takes over again by itself when both \
+         are equal"
+    )
+}
+
+/// Clients are served here as before, and the peer hears of that. If it does not hear, it finds out.
+pub(super) async fn never_began(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
+    desk.control.clients(id, ClientsOrder::GoOn).await?;
+    if let Err(why) = desk.reverses.end(name).await {
+        tracing::warn!("{name}: {why}");
+    }
+    let _ = (desk.ask_peer)(peer.to_string(), ends(name, true)).await;
+    Ok(())
+}
+
+/// The peer serves no clients of this node any more; or they are served here again.
+pub(super) fn ends(name: &str, home_serves: bool) -> ApiRequest {
+    ApiRequest::Lend { group: name.to_owned(), skip_hooks: false, ends: true, home_serves }
+}
+
+/// The node that served was told to stop.
+pub(super) fn is_over_there(reply: &Result<Reply, String>) -> bool {
+    let Ok(Reply::Error { refusal: Some(refusal), .. }) = reply else { return false };
+    refusal.code == DeskRefusal::ReverseOver.word()
+}
+
+/// Why an order to the peer came to nothing.
+pub(super) fn answered(reply: Result<Reply, String>) -> Result<(), String> {
+    match reply {
+        Ok(Reply::Ok { .. }) => Ok(()),
+        Ok(Reply::Error { message, .. }) => Err(message),
+        Ok(_) => Err("it answers otherwise: are both nodes of one version?".to_owned()),
+        Err(why) => Err(why),
+    }
 }

@@ -12,32 +12,27 @@ use engine::identity::Role;
 use engine::state::State;
 use engine::status::GroupStatus;
 use engine::{GroupId, RefusalCode};
-use host::driver::{ClientsOrder, DriverSnapshot, ForwardStatus, Gone, GroupSnapshot};
-use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_FORK_PATIENCE, REVERSE_QUIET_PATIENCE, REVERSE_STEP_PATIENCE};
+use host::driver::{ClientsOrder, DriverSnapshot, ForwardStatus, Gone};
+use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HEARD_PATIENCE, REVERSE_QUIET_PATIENCE, REVERSE_STEP_PATIENCE};
 use settings::{ConfiguredGroup, NodeName};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
-use units::exact::{show_seconds, show_size};
 
 use super::Desk;
-use super::lending::serves;
+use super::giving_up::{GivingUp, PeerStep, dead_disks, next_step, typed_again};
+use super::lending::{answered, begun, ends, is_over_there, never_began, serves};
 use super::resets::snapshot_of;
-use super::roles::{PromotionOrder, is_unanswered};
+use super::roles::{PromotionOrder, RunHooks, is_unanswered};
 use super::switchover::AnnouncedSwitchover;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder, SwitchoverOrder};
-use crate::daemon::reverses::ReversePlace;
+use crate::daemon::reverses::{ReverseHome, ReversePlace};
 use crate::daemon::role_changes::RoleChange;
-use crate::daemon::{attached, view};
 
 /// How often it is looked whether a reverse sync may go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often it is looked whether they have ended.
 const QUIET_LOOK: Duration = Duration::from_millis(5);
-/// A node that is to yield is asked so often, each time after this pause.
-const YIELD_TRIES: u32 = 30;
-const YIELD_AFTER: Duration = Duration::from_millis(300);
-
 pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Gone> {
     let name = order.group.as_str();
     let (id, group) = match desk.find(name) {
@@ -48,30 +43,19 @@ pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Go
     if order.stop {
         return stop_in_turn(desk, (name, id), &peer).await;
     }
-    match desk.reverses.place(name) {
-        Some(ReversePlace::Home { .. }) => {
-            let text =
-                format!("{name}: a reverse sync is under way already: node {peer} serves the clients of this node");
-            return Ok(Reply::unchanged(text));
-        }
-        Some(ReversePlace::Server) if is_primary(desk, id).await? => {
-            let message = format!(
-                "{name}: this node serves the clients of node {peer} in a reverse sync; it ends by itself, or by 'farshore sync {name} \
-                 --reverse --stop' there"
-            );
-            return Ok(Reply::refused(DeskRefusal::ReverseUnderWay, message));
-        }
-        _ => {}
-    }
-    if let Err(taken_up) = desk.find_taken_up(name) {
-        return Ok(taken_up);
+    if let Some(answer) = under_way(desk, order, (id, &peer)).await? {
+        return Ok(answer);
     }
     let Some(found) = snapshot_of(desk, id).await? else {
         return Ok(Reply::refused(RefusalCode::GroupStarting, format!("{name}: the group is starting")));
     };
-    if let Some(refusal) = has_failed(&group, &found) {
+    if let Some(refusal) = obstacle(name, &peer, &found.status) {
         return Ok(refusal);
     }
+    let dead = match dead_disks(desk, &group, &found).await {
+        Ok(dead) => dead,
+        Err(refusal) => return Ok(refusal),
+    };
     let now = found.status;
     if !desk.obeys_peers() {
         let message = format!(
@@ -81,28 +65,41 @@ pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Go
         );
         return Ok(Reply::refused(DeskRefusal::PeerForbids, message));
     }
-    if let Some(refusal) = obstacle(name, &peer, &now).or_else(|| unfit_volume(&group, &peer, &now)) {
+    if let Some(refusal) = unfit_volume(&group, &peer, &now) {
         return Ok(refusal);
     }
-    Begin { desk, order, group: &group, id, peer: &peer }.run(&now).await
+    Begin { desk, order, group: &group, id, peer: &peer }.run(&now, dead).await
+}
+
+/// The answer where one is under way. One that another command is about to begin, or that did not begin, is waited for: which of the two, the
+/// role tells.
+async fn under_way(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &NodeName)) -> Result<Option<Reply>, Gone> {
+    let name = order.group.as_str();
+    let until = Instant::now() + REVERSE_STEP_PATIENCE;
+    while desk.reverses.is_home(name) {
+        let now = desk.status_of(id).await?;
+        if now.is_some_and(|now| !now.starting && now.role == Role::Secondary) {
+            return typed_again(desk, order, (id, peer)).await.map(Some);
+        }
+        if Instant::now() >= until {
+            let message =
+                format!("{name}: a reverse sync is being begun, or comes to its end: 'farshore status {name}'");
+            return Ok(Some(Reply::refused(DeskRefusal::ReverseUnderWay, message)));
+        }
+        sleep(QUIET_LOOK).await;
+    }
+    if desk.reverses.is_server(name) && is_primary(desk, id).await? {
+        let message = format!(
+            "{name}: this node serves the clients of node {peer} in a reverse sync; it ends by itself, or by 'farshore sync {name} --reverse \
+             --stop' there"
+        );
+        return Ok(Some(Reply::refused(DeskRefusal::ReverseUnderWay, message)));
+    }
+    Ok(None)
 }
 
 async fn is_primary(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
     Ok(desk.status_of(id).await?.is_some_and(|now| now.role == Role::Primary && !now.starting))
-}
-
-/// A group that has failed sends nothing. If it failed at the disk of one volume, that is the one to go on without.
-fn has_failed(group: &ConfiguredGroup, found: &GroupSnapshot) -> Option<Reply> {
-    let (name, why) = (&group.name, view::failed_words(group, found)?);
-    let volume = match view::failed_volumes(group, found)[..] {
-        [only] => only,
-        _ => "VOLUME",
-    };
-    let message = format!(
-        "{name}: nothing was changed: the group has failed: {why}; 'farshore reset {name}', or without the disk that is dead: 'farshore group \
-         detach {name} {volume}'. Then type this again"
-    );
-    Some(Reply::refused(RefusalCode::GroupFailed, message))
 }
 
 /// What no way leads around.
@@ -119,6 +116,8 @@ fn obstacle(name: &str, peer: &NodeName, now: &GroupStatus) -> Option<Reply> {
         return refused(RefusalCode::RoleChanging, "a switchover is under way".to_owned());
     }
     match now.peer.role {
+        // A group that has failed, or was not taken up, may not have heard: the peer is asked.
+        None if matches!(now.state, State::Failed(_)) => None,
         None => refused(
             RefusalCode::PeerAway,
             format!("node {peer} is not connected, or its half of the group has not said who it is"),
@@ -166,7 +165,7 @@ struct Begin<'a> {
 }
 
 impl Begin<'_> {
-    async fn run(&self, now: &GroupStatus) -> Result<Reply, Gone> {
+    async fn run(&self, now: &GroupStatus, dead: Vec<String>) -> Result<Reply, Gone> {
         let is_whole = now.volumes.iter().all(|volume| !volume.is_aside && !volume.is_detached && !volume.is_unfilled);
         let in_step = matches!(now.state, State::Replicating | State::CatchingUp);
         if in_step && is_whole {
@@ -180,7 +179,8 @@ impl Begin<'_> {
             );
             return Ok(Reply::refused(RefusalCode::NotInStep, why));
         }
-        self.given_up(now).await
+        let Begin { desk, order, group, id, peer } = *self;
+        GivingUp { desk, order, group, id, peer, dead }.run(now).await
     }
 
     fn name(&self) -> &str {
@@ -213,178 +213,27 @@ impl Begin<'_> {
         let reply = desk.hand_over((self.group, self.peer), &switchover, (now, &alone)).await?;
         let is_demoted = desk.status_of(self.id).await?.is_some_and(|now| now.role == Role::Secondary);
         if !is_demoted {
-            self.never_began().await?;
+            never_began(desk, (name, self.id), self.peer).await?;
             return Ok(reply);
         }
         self.clients(ClientsOrder::Forward).await?;
-        let warnings = match &reply {
-            Reply::Error { message, .. } if is_unanswered(&reply) => {
+        let warnings = match reply {
+            Reply::Error { ref message, .. } if is_unanswered(&reply) => {
                 vec![format!("{message}. Clients of this node wait until that node is primary")]
             }
+            // Of a command that was to run behind the demotion.
+            Reply::Ok { warnings, .. } => warnings,
             _ => Vec::new(),
         };
-        Ok(Reply::done(self.begun(), warnings))
-    }
-
-    fn begun(&self) -> String {
-        let (name, peer, what) = (self.name(), self.peer, if self.order.full { "all of it" } else { "what differs" });
-        format!(
-            "{name}: node {peer} serves the clients of this node; it sends its content, {what}, and this node takes over again by itself when both \
-             are equal"
-        )
-    }
-
-    /// Clients are served here as before, and the peer hears of that. If it does not hear, it finds out.
-    async fn never_began(&self) -> Result<(), Gone> {
-        self.clients(ClientsOrder::GoOn).await?;
-        if let Err(why) = self.desk.reverses.end(self.name()).await {
-            tracing::warn!("{}: {why}", self.name());
-        }
-        let _ = self.ask(ApiRequest::Lend { group: self.name().to_owned(), ends: true, home_serves: true }).await;
-        Ok(())
+        Ok(Reply::done(begun(name, self.peer, self.order.full), warnings))
     }
 
     async fn record(&self) -> Result<(), Reply> {
-        let place = ReversePlace::Home { full: self.order.full };
+        let place = ReversePlace::Home(ReverseHome { full: self.order.full, gives_up: None });
         self.desk.reverses.record(self.name(), place).await.map_err(|why| {
             Reply::refused(DeskRefusal::StateDiskSilent, format!("{}: nothing was changed: {why}", self.name()))
         })
     }
-
-    /// What the peer lacks is given up: that is asked about first. Its content is another one than clients have seen.
-    async fn given_up(&self, now: &GroupStatus) -> Result<Reply, Gone> {
-        let (desk, name, peer) = (self.desk, self.name(), self.peer);
-        let clients = desk.clients_of(name).await?;
-        if !clients.is_empty() && !self.order.close_clients {
-            return Ok(attached::refusal(name, &clients, &format!("sync {name} --reverse")));
-        }
-        if !self.order.yes {
-            let message = format!(
-                "{name}: nothing was changed: {}. --yes gives that up ({})",
-                lacks(peer, now),
-                if self.order.discard { "nothing of it is saved" } else { "it is saved first, where it can be" }
-            );
-            return Ok(Reply::refused(DeskRefusal::ReverseGivesUp, message));
-        }
-        if let Err(why) = desk.terms.begin(name).await {
-            return Ok(Reply::failed(DeskRefusal::TermNotRecorded, format!("{name}: nothing was changed: {why}")));
-        }
-        if let Err(refusal) = self.record().await {
-            return Ok(refusal);
-        }
-        // Nothing else is made of the record meanwhile.
-        desk.reverses.begins_step(name);
-        let ended = self.taken_over().await;
-        desk.reverses.is_done(name);
-        ended
-    }
-
-    /// Nobody writes here any more, and whoever was attached leaves.
-    async fn taken_over(&self) -> Result<Reply, Gone> {
-        let (desk, name) = (self.desk, self.name());
-        self.clients(ClientsOrder::Hold).await?;
-        let taken = self.peer_takes_over().await?;
-        let is_demoted = desk.status_of(self.id).await?.is_some_and(|now| now.role == Role::Secondary);
-        if !is_demoted {
-            self.never_began().await?;
-            return Ok(taken.err().unwrap_or_else(|| {
-                Reply::failed(DeskRefusal::Failed, format!("{name}: this node is the primary still"))
-            }));
-        }
-        desk.control.part_with_held(self.id).await?;
-        self.clients(ClientsOrder::Forward).await?;
-        let warnings = match taken {
-            Err(Reply::Error { message, .. }) => vec![message],
-            _ => Vec::new(),
-        };
-        Ok(Reply::done(self.begun(), warnings))
-    }
-
-    /// The peer is promoted by force, and its content is kept: as 'promote --force' and 'resolve --keep'.
-    async fn peer_takes_over(&self) -> Result<Result<(), Reply>, Gone> {
-        let (desk, name, peer) = (self.desk, self.name(), self.peer.to_string());
-        let promotes = ApiRequest::Lend { group: name.to_owned(), ends: false, home_serves: false };
-        if let Err(why) = answered(self.ask(promotes).await) {
-            return Ok(Err(Reply::refused(DeskRefusal::PeerNotReached, format!("{name}: node {peer}: {why}"))));
-        }
-        let until = Instant::now() + REVERSE_FORK_PATIENCE;
-        let fork = loop {
-            let now = desk.status_of(self.id).await?;
-            if now.is_some_and(|now| now.peer.role == Some(Role::Primary))
-                && let Ok(fork) = desk.fork_in(name).await
-            {
-                break fork;
-            }
-            if Instant::now() > until {
-                let message = format!("{name}: node {peer} was promoted, and does not say so here; type this again");
-                return Ok(Err(Reply::refused(RefusalCode::PeerSilent, message)));
-            }
-            sleep(LOOK_EVERY).await;
-        };
-        let discard = self.order.discard;
-        let keeps = ApiRequest::Keep { group: name.to_owned(), over: fork.ours, discard, by_policy: false };
-        let keeping = self.ask(keeps);
-        let yielding = async {
-            let mut tries = YIELD_TRIES;
-            loop {
-                sleep(YIELD_AFTER).await;
-                let request = ApiRequest::Yield {
-                    group: name.to_owned(),
-                    to: fork.theirs,
-                    discard,
-                    close_clients: true,
-                    by_policy: false,
-                };
-                let reply = super::forks::half(desk, request).await?;
-                let not_heard = matches!(&reply, Reply::Error { refusal: Some(refusal), .. }
-                    if refusal.code == RefusalCode::NotKept.word());
-                tries -= 1;
-                if !not_heard || tries == 0 {
-                    return Ok(reply);
-                }
-            }
-        };
-        let (kept, yielded) = tokio::join!(keeping, yielding);
-        Ok(match (answered(kept), yielded?) {
-            (_, refused @ Reply::Error { .. }) => Err(refused),
-            (Err(why), _) => Err(Reply::refused(DeskRefusal::PeerNotReached, format!("{name}: node {peer}: {why}"))),
-            _ => Ok(()),
-        })
-    }
-
-    async fn ask(&self, request: ApiRequest) -> Result<Reply, String> {
-        (self.desk.ask_peer)(self.peer.to_string(), request).await
-    }
-}
-
-/// Why an order to the peer came to nothing.
-/// The node that served was told to stop.
-fn is_over_there(reply: &Result<Reply, String>) -> bool {
-    let Ok(Reply::Error { refusal: Some(refusal), .. }) = reply else { return false };
-    refusal.code == DeskRefusal::ReverseOver.word()
-}
-
-fn answered(reply: Result<Reply, String>) -> Result<(), String> {
-    match reply {
-        Ok(Reply::Ok { .. }) => Ok(()),
-        Ok(Reply::Error { message, .. }) => Err(message),
-        Ok(_) => Err("it answers otherwise: are both nodes of one version?".to_owned()),
-        Err(why) => Err(why),
-    }
-}
-
-/// What the peer does not have, as far as this node knows.
-fn lacks(peer: &NodeName, now: &GroupStatus) -> String {
-    let last = now.identity.position.seq.0;
-    let dirty_bytes: u64 = now.volumes.iter().map(|volume| volume.dirty_bytes).sum();
-    let bytes = dirty_bytes + now.queue.bytes;
-    let point =
-        now.peer.recovery_point.map_or_else(|| "no known write".to_owned(), |(seq, _)| format!("write {}", seq.0));
-    let age = now.peer.lag.map(|lag| format!(", {} of writes", show_seconds(lag.as_secs_f64()))).unwrap_or_default();
-    format!(
-        "the last write here is {last}, node {peer} has {point}, and up to {} here may differ{age}: with the content of node {peer} that is lost",
-        show_size(bytes)
-    )
 }
 
 // ---- it ends -------------------------------------------------------------------------------------------------------------
@@ -422,29 +271,33 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
         )));
     }
     desk.control.clients(id, ClientsOrder::Part).await?;
+    let serves = desk.status_of(id).await?.is_some_and(|now| now.peer.role == Some(Role::Primary));
     let mut warnings = Vec::new();
-    let ends = ApiRequest::Lend { group: name.to_owned(), ends: true, home_serves: false };
-    let told = (desk.ask_peer)(peer.to_string(), ends).await;
+    let told = (desk.ask_peer)(peer.to_string(), ends(name, false)).await;
     if let Err(why) = answered(told) {
         warnings.push(format!(
             "node {peer} was not told: {why}. It serves nobody until 'farshore sync {name} --reverse --stop' is typed there"
         ));
     }
-    let message = format!(
-        "{name}: the exports of this node are closed, and node {peer} stays the primary with exports of its own"
-    );
+    let there = match serves {
+        true => format!("node {peer} stays the primary with exports of its own"),
+        false => format!(
+            "node {peer} is not known to be the primary: 'farshore promote {name} --force' on the node whose content counts"
+        ),
+    };
+    let message = format!("{name}: the exports of this node are closed, and {there}");
     Ok(Reply::done(message, warnings))
 }
 
 // ---- on the node that serves -----------------------------------------------------------------------------------------------
 
-/// The peer has this node promoted by force for its clients; or `ends`: its clients are not served here any more.
-/// `home_serves`: the peer is the primary, and serves them itself.
+/// The peer, which is the secondary, has this node promoted for its clients, with what it has; or `ends`: its clients are not served here any
+/// more. `home_serves`: the peer is the primary, and serves them itself.
 pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>) -> Result<Reply, Gone> {
-    let ApiRequest::Lend { group: name, ends, home_serves } = lent else {
+    let ApiRequest::Lend { group: name, skip_hooks, ends, home_serves } = lent else {
         unreachable!("it is asked for nothing else")
     };
-    let (name, ends, home_serves) = (name.as_str(), *ends, *home_serves);
+    let (name, skip_hooks) = (name.as_str(), *skip_hooks);
     let (id, group) = match desk.find_taken_up(name) {
         Ok(found) => found,
         Err(unknown) => return Ok(unknown),
@@ -455,7 +308,39 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
             format!("{name}: daemons order this of each other: type 'farshore sync {name} --reverse' on the primary");
         return Ok(Reply::refused(DeskRefusal::NotCarried, message));
     };
-    if ends && home_serves && is_primary(desk, id).await? {
+    if *ends {
+        return lends_no_more(desk, (name, id), &peer, *home_serves).await;
+    }
+    if is_primary(desk, id).await? {
+        let message = format!("{name}: node {} is the primary already", desk.node);
+        return Ok(match desk.reverses.is_server(name) {
+            true => Reply::unchanged(message),
+            false => Reply::refused(DeskRefusal::ReverseOver, format!("{message}, and serves its own clients alone")),
+        });
+    }
+    if let Err(refusal) = hears_demotion(desk, (name, id), &peer).await? {
+        return Ok(refusal);
+    }
+    if let Err(refusal) = serves(desk, name, true).await? {
+        return Ok(refusal);
+    }
+    let announced = desk.announced.borrow_mut().remove(&id).filter(AnnouncedSwitchover::is_fresh);
+    let runs = RunHooks { skipped: skip_hooks, before_has_run: announced.is_some() };
+    let reply = desk.promote(name, PromotionOrder::LENT, runs).await?;
+    if !is_primary(desk, id).await? {
+        _ = serves(desk, name, false).await?;
+    }
+    Ok(reply)
+}
+
+async fn lends_no_more(
+    desk: &Desk,
+    (name, id): (&str, GroupId),
+    peer: &NodeName,
+    home_serves: bool,
+) -> Result<Reply, Gone> {
+    desk.announced.borrow_mut().remove(&id);
+    if home_serves && is_primary(desk, id).await? {
         // It was promoted for clients that never came: both would serve.
         let message = format!(
             "{name}: node {peer} is the primary, and this node was promoted for its clients: the exports here stay closed until 'farshore resolve \
@@ -463,20 +348,28 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
         );
         return Ok(Reply::refused(RefusalCode::HistoriesApart, message));
     }
-    if ends {
-        return match desk.reverses.is_server(name) {
-            true => stop(desk, (name, id), &peer).await,
-            false => Ok(Reply::unchanged(format!("{name}: no reverse sync is under way; nothing to do"))),
-        };
+    match desk.reverses.is_server(name) {
+        true => stop(desk, (name, id), peer).await,
+        false => Ok(Reply::unchanged(format!("{name}: no reverse sync is under way; nothing to do"))),
     }
-    if let Err(refusal) = serves(desk, name, true).await? {
-        return Ok(refusal);
+}
+
+/// An order that comes late is for a peer that may be the primary again: this node is promoted beside a secondary only.
+async fn hears_demotion(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Result<(), Reply>, Gone> {
+    let until = Instant::now() + REVERSE_HEARD_PATIENCE;
+    loop {
+        let now = desk.status_of(id).await?.filter(|now| !now.starting);
+        if now.is_some_and(|now| now.peer.role == Some(Role::Secondary)) {
+            return Ok(Ok(()));
+        }
+        if Instant::now() >= until {
+            let message = format!(
+                "{name}: node {peer} is not heard as the secondary here, so this node is not promoted for its clients"
+            );
+            return Ok(Err(Reply::refused(RefusalCode::PeerSilent, message)));
+        }
+        sleep(QUIET_LOOK).await;
     }
-    let reply = desk.promote(name, PromotionOrder::FORCED, Default::default()).await?;
-    if !is_primary(desk, id).await? {
-        _ = serves(desk, name, false).await?;
-    }
-    Ok(reply)
 }
 
 // ---- it goes on ------------------------------------------------------------------------------------------------------------
@@ -539,10 +432,16 @@ async fn go_on(desk: &Desk, name: &str) -> Result<(), Gone> {
     if !desk.reverses.is_due(name) {
         return Ok(());
     }
+    if let Some(home) = desk.reverses.home(name).filter(|home| home.gives_up.is_some()) {
+        return match now.peer.role {
+            Some(_) => gives_up(desk, (name, id), &peer, home).await,
+            None => Ok(()),
+        };
+    }
     match now.peer.role {
         Some(Role::Secondary) => nobody_is_primary(desk, (name, &peer), &now).await,
         Some(Role::Primary) => {
-            if let Some(ReversePlace::Home { full: true }) = desk.reverses.place(name) {
+            if desk.reverses.home(name).is_some_and(|home| home.full) {
                 return order_full_sync(desk, name, &peer).await;
             }
             match lacks_still(&now) {
@@ -577,8 +476,7 @@ async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
         }
     }
     // A peer that is secondary serves nobody, told or not.
-    let ends = ApiRequest::Lend { group: name.to_owned(), ends: true, home_serves: true };
-    let _ = (desk.ask_peer)(peer.to_string(), ends).await;
+    let _ = (desk.ask_peer)(peer.to_string(), ends(name, true)).await;
     Ok(())
 }
 
@@ -609,7 +507,7 @@ async fn order_full_sync(desk: &Desk, name: &str, peer: &NodeName) -> Result<(),
         volume: None,
     };
     let ordered = match answered((desk.ask_peer)(peer.to_string(), request).await) {
-        Ok(()) => desk.reverses.record(name, ReversePlace::Home { full: false }).await,
+        Ok(()) => desk.reverses.record(name, ReversePlace::Home(ReverseHome::default())).await,
         Err(why) => Err(why),
     };
     match ordered {
@@ -634,15 +532,7 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
     };
     let may = order(true).await;
     if is_over_there(&may) {
-        // What waits here must not land behind what others have written there since.
-        tracing::warn!("{name}: node {peer} was told to serve the clients of this node no more: they are cut off");
-        return match desk.reverses.end(name).await {
-            Ok(()) => desk.control.clients(id, ClientsOrder::Part).await,
-            Err(why) => {
-                desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
-                Ok(())
-            }
-        };
+        return cut_off(desk, (name, id), peer).await;
     }
     if let Err(why) = answered(may) {
         desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
@@ -660,6 +550,28 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
     desk.control.clients(id, ClientsOrder::Forward).await?;
     let why = why.unwrap_or_else(|| format!("node {peer} handed over, and this node is not the primary"));
     desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+    Ok(())
+}
+
+/// What waits here must not land behind what others have written at the peer since.
+async fn cut_off(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
+    tracing::warn!("{name}: node {peer} was told to serve the clients of this node no more: they are cut off");
+    match desk.reverses.end(name).await {
+        Ok(()) => desk.control.clients(id, ClientsOrder::Part).await,
+        Err(why) => {
+            desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+            Ok(())
+        }
+    }
+}
+
+/// The peer is not promoted yet, or its content is not kept yet over what stands here.
+async fn gives_up(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName, home: ReverseHome) -> Result<(), Gone> {
+    match next_step(desk, (name, id), peer, home).await? {
+        PeerStep::Kept => tracing::info!("{name}: the content of node {peer} counts, and comes here"),
+        PeerStep::NotKept(why) | PeerStep::NotPromoted(why) => desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER),
+        PeerStep::Over => return cut_off(desk, (name, id), peer).await,
+    }
     Ok(())
 }
 

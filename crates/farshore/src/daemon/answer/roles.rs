@@ -22,7 +22,7 @@ use crate::daemon::{attached, view};
 pub(super) struct RunHooks {
     /// None of them.
     pub skipped: bool,
-    /// Those that are to come.
+    /// Only the one after the change.
     pub before_has_run: bool,
 }
 
@@ -32,11 +32,14 @@ pub(super) struct PromotionOrder {
     pub force: bool,
     /// Only while the peer window proves that nothing which was acknowledged is missing.
     pub in_window: bool,
+    /// The peer is secondary, and has this node serve its clients: its commands are none of a forced promotion, and a fence is not for it.
+    pub is_lent: bool,
 }
 
 impl PromotionOrder {
-    pub const UNFORCED: PromotionOrder = PromotionOrder { force: false, in_window: false };
-    pub const FORCED: PromotionOrder = PromotionOrder { force: true, in_window: false };
+    pub const UNFORCED: PromotionOrder = PromotionOrder { force: false, in_window: false, is_lent: false };
+    /// For clients of the peer, with what this node has.
+    pub const LENT: PromotionOrder = PromotionOrder { force: true, in_window: false, is_lent: true };
 }
 
 /// The commands around one change of role.
@@ -56,7 +59,8 @@ pub(super) fn is_unanswered(reply: &Reply) -> bool {
 
 impl RoleHookCalls<'_> {
     fn has(&self, which: RoleHook) -> bool {
-        let has_run = self.runs.before_has_run && which == RoleHook::BeforePromote;
+        let is_before = matches!(which, RoleHook::BeforePromote | RoleHook::BeforeDemote);
+        let has_run = self.runs.before_has_run && is_before;
         !self.runs.skipped && !has_run && !self.group.hooks.command(which).is_empty()
     }
 
@@ -130,7 +134,8 @@ impl Desk {
             // Its role is not known yet.
             return Ok(starting(name));
         };
-        let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced: how.force, runs };
+        let is_forced = how.force && !how.is_lent;
+        let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced, runs };
         let mut unrecorded = None;
         if now.role == Role::Secondary {
             if hooks.has(RoleHook::BeforePromote)
@@ -156,10 +161,8 @@ impl Desk {
         let mut reply = self.command(name, command).await?;
         // It is on record, or was refused; or its group has failed.
         alone.is_shown(false);
-        if how.force
+        if is_forced
             && let Reply::Ok { message, unchanged, .. } = &mut reply
-            // The peer may just have it promoted for its clients.
-            && (*unchanged || !self.reverses.is_server(name))
             && lending::is_forced(self, name, id).await?
         {
             *message += "; the reverse sync is over: this node serves its own clients alone";
@@ -241,7 +244,7 @@ impl Desk {
         &self,
         name: &str,
         close_clients: bool,
-        skip_hooks: bool,
+        runs: RunHooks,
         command: Command,
     ) -> Result<Reply, Gone> {
         let (id, group) = match self.find_taken_up(name) {
@@ -258,9 +261,10 @@ impl Desk {
             return Ok(starting(name));
         };
         let before = Some(now).filter(|now| now.role == Role::Primary);
-        let runs = RunHooks { skipped: skip_hooks, ..RunHooks::default() };
-        let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced: close_clients, runs };
-        let again = format!("demote {name}");
+        let is_reverse = self.reverses.is_home(name);
+        let is_forced = close_clients && !is_reverse;
+        let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced, runs };
+        let again = if is_reverse { format!("sync {name} --reverse") } else { format!("demote {name}") };
         if let Some(now) = &before
             && hooks.has(RoleHook::BeforeDemote)
             && let Some(refusal) = self.no_demotion(name, now, (close_clients, &again)).await?

@@ -19,8 +19,9 @@ use super::{Desk, lending, reply};
 use crate::api::refusals::DeskRefusal;
 use crate::api::server::Asker;
 use crate::api::{ApiRequest, Reply, SwitchoverOrder};
-use crate::daemon::attached;
 use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
+use crate::daemon::role_hooks::Candidate;
+use crate::daemon::{attached, view};
 
 /// The peer is about to hand over, and this node is ready for that.
 #[derive(Debug)]
@@ -82,7 +83,7 @@ impl Desk {
                 if is_copy
                     && *to != self.node
                     && !primary_is_there
-                    && let Some(refusal) = self.announce(name, to, order.skip_hooks).await
+                    && let Some(refusal) = self.announce(name, to, (order.skip_hooks, false)).await
                 {
                     return Ok(refusal);
                 }
@@ -114,7 +115,7 @@ impl Desk {
             Reply::Ok { unchanged: false, .. } => {}
             refusal => return Ok(refusal),
         }
-        if let Some(refusal) = self.announce(name, to, order.skip_hooks).await {
+        if let Some(refusal) = self.announce(name, to, (order.skip_hooks, false)).await {
             return Ok(refusal);
         }
         let generation = now.identity.generation;
@@ -123,7 +124,9 @@ impl Desk {
             Err(refusal) => return Ok(refusal),
         };
         let runs = RunHooks { skipped: order.skip_hooks, ..RunHooks::default() };
-        let hooks = RoleHookCalls { desk: self, change: alone, group, is_forced: order.close_clients, runs };
+        // In a reverse sync clients are held, and nobody is cut off.
+        let is_forced = order.close_clients && !self.reverses.is_home(name);
+        let hooks = RoleHookCalls { desk: self, change: alone, group, is_forced, runs };
         if let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await {
             return Ok(refusal);
         }
@@ -145,10 +148,15 @@ impl Desk {
         Ok(reply)
     }
 
-    /// Has the other node get ready; why it does not, if so.
-    async fn announce(&self, name: &str, to: &NodeName, skip_hooks: bool) -> Option<Reply> {
+    /// Has the other node get ready; why it does not, if so. `gives_up`: what it lacks.
+    pub(super) async fn announce(
+        &self,
+        name: &str,
+        to: &NodeName,
+        (skip_hooks, gives_up): (bool, bool),
+    ) -> Option<Reply> {
         let serves_asker = self.reverses.is_home(name);
-        let request = ApiRequest::TakeOver { group: name.to_owned(), skip_hooks, serves_asker };
+        let request = ApiRequest::TakeOver { group: name.to_owned(), skip_hooks, serves_asker, gives_up };
         let nothing = "nothing was changed";
         match (self.ask_peer)(to.to_string(), request).await {
             Ok(Reply::Ok { .. }) => None,
@@ -170,7 +178,11 @@ impl Desk {
     // ---- on the other node -------------------------------------------------------------------------------------------
 
     /// The peer is about to hand over to this node. What would stop the promotion later is looked at, and run, now.
-    pub(super) async fn announced(&self, name: &str, skip_hooks: bool, serves_asker: bool) -> Result<Reply, Gone> {
+    pub(super) async fn announced(&self, take_over: &ApiRequest) -> Result<Reply, Gone> {
+        let ApiRequest::TakeOver { group: name, skip_hooks, serves_asker, gives_up } = take_over else {
+            unreachable!("it is asked for nothing else")
+        };
+        let (name, skip_hooks, serves_asker) = (name.as_str(), *skip_hooks, *serves_asker);
         let (id, group) = match self.find_taken_up(name) {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
@@ -180,17 +192,8 @@ impl Desk {
             Err(refusal) => return Ok(refusal),
         };
         alone.is_shown(false);
-        let refused = |code, why: &str| Ok(Reply::refused(code, format!("{name}: {why}")));
-        match self.status_of(id).await? {
-            Some(now) if now.role == Role::Primary && !now.starting => {
-                return refused(RefusalCode::HistoriesApart, "this node is primary too");
-            }
-            Some(now) if !now.starting => {
-                if let State::Failed(broken) = now.state {
-                    return refused(RefusalCode::GroupFailed, &format!("the group has failed: {}", broken.words()));
-                }
-            }
-            _ => return refused(RefusalCode::GroupStarting, "the group is starting; try again in a moment"),
+        if let Some((code, why)) = cannot_take_over(self, id, *gives_up).await? {
+            return Ok(Reply::refused(code, format!("{name}: {}", view::with_names(&group, &why))));
         }
         let runs = RunHooks { skipped: skip_hooks, ..RunHooks::default() };
         let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced: false, runs };
@@ -280,6 +283,31 @@ impl Desk {
         attached::name_cut_off(&mut reply, &clients);
         Ok(reply)
     }
+}
+
+/// What speaks against a promotion of this node when its peer has been demoted, as far as it shows before.
+async fn cannot_take_over(desk: &Desk, id: GroupId, gives_up: bool) -> Result<Option<(RefusalCode, String)>, Gone> {
+    let refused = |code, why: &str| Ok(Some((code, why.to_owned())));
+    let now = match desk.status_of(id).await? {
+        Some(now) if !now.starting => now,
+        _ => return refused(RefusalCode::GroupStarting, "the group is starting; try again in a moment"),
+    };
+    if now.role == Role::Primary {
+        return refused(RefusalCode::HistoriesApart, "this node is primary too");
+    }
+    if let (State::Failed(broken), true) = (now.state, now.has_failed) {
+        return refused(RefusalCode::GroupFailed, &format!("the group has failed: {}", broken.words()));
+    }
+    if !gives_up {
+        return Ok(None);
+    }
+    if now.volumes.iter().any(|volume| volume.is_detached) {
+        return refused(
+            RefusalCode::VolumeDetached,
+            "a volume is detached here, so nothing of it is there to be served",
+        );
+    }
+    Ok(Candidate::of(&now).no_promotion(true))
 }
 
 /// The node of a group that is to be its primary: the one that is named, or the one that the configuration has as that.

@@ -1,0 +1,393 @@
+//! A reverse sync with a peer that lacks something, or by a node whose disk is dead: what stands here alone is given up.
+//!
+//! ```text
+//! looked at -> on record -> the peer is ready -> [anew, without dead disks] -> demoted here -> promoted there -> kept there
+//! ```
+//! What must hold:
+//! * all that may have it refused comes before this node is demoted, the commands of both nodes too. What is refused has not begun;
+//! * the two are never primary at once. Once this node is demoted it goes on by itself, also in the next run of the daemon;
+//! * of what stands here nothing is overwritten before it is saved, unless that was ordered, and nothing goes to the peer.
+
+use std::time::{Duration, Instant};
+
+use engine::identity::Role;
+use engine::state::State;
+use engine::status::GroupStatus;
+use engine::{Command, GroupId, RefusalCode};
+use host::driver::{ClientsOrder, Gone, GroupSnapshot};
+use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HEARD_PATIENCE};
+use settings::{ConfiguredGroup, ConfiguredVolume, NodeName, RoleHook};
+use tokio::task::spawn_local;
+use tokio::time::{sleep, timeout};
+use units::exact::{show_seconds, show_size};
+
+use super::dead_disk::{DISK_PATIENCE, DiskDesk};
+use super::forks::no_room_for_delta;
+use super::lending::{answered, begun, is_over_there, never_began};
+use super::roles::{RoleHookCalls, RunHooks};
+use super::{Desk, beside};
+use crate::api::refusals::DeskRefusal;
+use crate::api::{ApiRequest, Reply, ReverseOrder};
+use crate::daemon::detached::is_dead;
+use crate::daemon::reverses::{GivesUp, ReverseHome, ReversePlace};
+use crate::daemon::role_changes::RoleChange;
+use crate::daemon::{attached, view};
+
+/// The peer has not heard yet where this node stands.
+const KEEP_AGAIN_AFTER: Duration = Duration::from_millis(300);
+
+/// A reverse sync that gives something up.
+pub(super) struct GivingUp<'a> {
+    pub desk: &'a Desk,
+    pub order: &'a ReverseOrder,
+    pub group: &'a ConfiguredGroup,
+    pub id: GroupId,
+    pub peer: &'a NodeName,
+    /// Volumes by whose disks the group has failed: it goes on without them.
+    pub dead: Vec<String>,
+}
+
+/// How far it has come at the peer.
+pub(super) enum PeerStep {
+    /// The peer is the primary, and its content is kept over what stands here.
+    Kept,
+    /// The same, and this one is not given up yet.
+    NotKept(String),
+    NotPromoted(String),
+    /// An operator told the peer to serve no clients of this node.
+    Over,
+}
+
+/// The volumes by whose disks a group has failed; none: it has not failed.
+///
+/// # Errors
+/// The answer: it has failed by something else.
+pub(super) async fn dead_disks(
+    desk: &Desk,
+    group: &ConfiguredGroup,
+    found: &GroupSnapshot,
+) -> Result<Vec<String>, Reply> {
+    let name = group.name.as_str();
+    let refused = desk.refused.why(name);
+    let Some(why) = refused.clone().or_else(|| view::failed_words(group, found)) else { return Ok(Vec::new()) };
+    let dead = match refused {
+        // It was not taken up: no disk was asked for anything.
+        Some(_) => unreadable(group, &desk.node).await,
+        None => view::failed_volumes(group, found).into_iter().map(str::to_owned).collect(),
+    };
+    if dead.is_empty() {
+        let message = format!(
+            "{name}: nothing was changed: the group has failed: {why}; 'farshore reset {name}', then type this again"
+        );
+        return Err(Reply::refused(RefusalCode::GroupFailed, message));
+    }
+    Ok(dead)
+}
+
+/// Volumes whose disks are gone, do not give back what they hold, or answer nothing.
+async fn unreadable(group: &ConfiguredGroup, node: &NodeName) -> Vec<String> {
+    let look = |volume: &ConfiguredVolume| {
+        let path = volume.device(node).to_owned();
+        (volume.name.to_string(), spawn_local(timeout(DISK_PATIENCE, beside(move || is_dead(&path)))))
+    };
+    let looks: Vec<_> = group.volumes.iter().map(look).collect();
+    let mut dead = Vec::new();
+    for (name, looked_at) in looks {
+        if looked_at.await.expect("looking at a disk does not panic").unwrap_or(true) {
+            dead.push(name);
+        }
+    }
+    dead
+}
+
+impl GivingUp<'_> {
+    fn name(&self) -> &str {
+        self.group.name.as_str()
+    }
+
+    async fn clients(&self, order: ClientsOrder) -> Result<(), Gone> {
+        self.desk.control.clients(self.id, order).await
+    }
+
+    /// What the peer lacks is given up: that is asked about first. Its content is another one than clients have seen.
+    pub async fn run(&self, now: &GroupStatus) -> Result<Reply, Gone> {
+        let (desk, name) = (self.desk, self.name());
+        if let Some(refusal) = self.is_refused(now).await? {
+            return Ok(refusal);
+        }
+        if let Err(why) = desk.terms.begin(name).await {
+            return Ok(Reply::failed(DeskRefusal::TermNotRecorded, format!("{name}: nothing was changed: {why}")));
+        }
+        let ReverseOrder { full, discard, skip_hooks, .. } = *self.order;
+        let home = ReverseHome { full, gives_up: Some(GivesUp { discard, skip_hooks }) };
+        if let Err(why) = desk.reverses.record(name, ReversePlace::Home(home)).await {
+            return Ok(Reply::refused(DeskRefusal::StateDiskSilent, format!("{name}: nothing was changed: {why}")));
+        }
+        // Nothing else is made of the record meanwhile.
+        desk.reverses.begins_step(name);
+        let ended = self.taken_over(home).await;
+        desk.reverses.is_done(name);
+        ended
+    }
+
+    async fn is_refused(&self, now: &GroupStatus) -> Result<Option<Reply>, Gone> {
+        let (desk, name, peer) = (self.desk, self.name(), self.peer);
+        let clients = desk.clients_of(name).await?;
+        if !clients.is_empty() && !self.order.close_clients {
+            return Ok(Some(attached::refusal(name, &clients, &format!("sync {name} --reverse"))));
+        }
+        if !self.order.yes {
+            let message = format!(
+                "{name}: nothing was changed: {}{}. --yes gives that up ({})",
+                self.dead_words(),
+                lacks(peer, now),
+                if self.order.discard { "nothing of it is saved" } else { "it is saved first, where it can be" }
+            );
+            return Ok(Some(Reply::refused(DeskRefusal::ReverseGivesUp, message)));
+        }
+        let volumes = self.group.volumes.iter().zip(&now.volumes);
+        let readable = volumes.filter(|(named, now)| !now.is_detached && !self.is_dead(named.name.as_str()));
+        let needed = readable.map(|(_, now)| now.dirty_bytes).sum();
+        Ok(match self.order.discard {
+            true => None,
+            false => no_room_for_delta(desk, name, needed).await,
+        })
+    }
+
+    fn is_dead(&self, volume: &str) -> bool {
+        self.dead.iter().any(|dead| dead == volume)
+    }
+
+    fn dead_words(&self) -> String {
+        match &self.dead[..] {
+            [] => String::new(),
+            dead => format!(
+                "the disk of volume {} has failed here, and the group goes on without it: what only that disk holds is lost, and cannot be saved \
+                 (if it is good again: 'farshore reset {}'); ",
+                dead.join(" and "),
+                self.name()
+            ),
+        }
+    }
+
+    async fn taken_over(&self, home: ReverseHome) -> Result<Reply, Gone> {
+        let (desk, name) = (self.desk, self.name());
+        let ready = match self.gets_ready().await? {
+            Ok(()) => {
+                self.clients(ClientsOrder::Hold).await?;
+                let runs = RunHooks { skipped: self.order.skip_hooks, before_has_run: true };
+                // Whoever came while commands ran is asked about as well.
+                desk.demote(name, self.order.close_clients, runs, Command::Demote).await?
+            }
+            Err(refusal) => refusal,
+        };
+        self.is_like_others_again().await?;
+        if desk.status_of(self.id).await?.is_none_or(|now| now.role == Role::Primary) {
+            never_began(desk, (name, self.id), self.peer).await?;
+            return Ok(match ready {
+                Reply::Error { .. } => ready,
+                _ => Reply::failed(DeskRefusal::Failed, format!("{name}: this node is the primary still")),
+            });
+        }
+        desk.control.part_with_held(self.id).await?;
+        self.clients(ClientsOrder::Forward).await?;
+        let step = next_step(desk, (name, self.id), self.peer, home).await?;
+        Ok(self.answer(step, besides(ready)))
+    }
+
+    /// The last that may have it refused, of both nodes.
+    async fn gets_ready(&self) -> Result<Result<(), Reply>, Gone> {
+        let (desk, name, skip_hooks) = (self.desk, self.name(), self.order.skip_hooks);
+        if let Some(refusal) = desk.announce(name, self.peer, (skip_hooks, true)).await {
+            return Ok(Err(refusal));
+        }
+        let alone = match desk.role_changes.begin(name, RoleChange::Demotion, desk.node.as_str()) {
+            Ok(alone) => alone,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let runs = RunHooks { skipped: skip_hooks, ..RunHooks::default() };
+        let hooks = RoleHookCalls { desk, change: &alone, group: self.group, is_forced: false, runs };
+        if let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await {
+            return Ok(Err(refusal));
+        }
+        drop(alone);
+        if self.dead.is_empty() {
+            return Ok(Ok(()));
+        }
+        // The group is a primary for a moment: nobody is to write to it, and it is to send nothing. The peer holds an image of all volumes,
+        // and would hold one without those that are gone here.
+        desk.reverses.stands_still(name, true);
+        desk.control.lend(self.id, Some(desk.config().node_id(self.peer))).await?;
+        DiskDesk(desk).goes_without(self.group, &self.dead).await
+    }
+
+    async fn is_like_others_again(&self) -> Result<(), Gone> {
+        if self.dead.is_empty() {
+            return Ok(());
+        }
+        self.desk.reverses.stands_still(self.name(), false);
+        self.desk.control.lend(self.id, None).await?;
+        let settings = self.desk.settings_of_groups().await;
+        if let Some((id, settings)) = settings.into_iter().find(|(id, _)| *id == self.id) {
+            self.desk.control.command(id, Command::Set(settings)).await?;
+        }
+        Ok(())
+    }
+
+    fn answer(&self, step: PeerStep, warnings: Vec<String>) -> Reply {
+        let begun = begun(self.name(), self.peer, self.order.full);
+        answer_of(self.desk, (self.name(), self.peer), step, (begun, warnings))
+    }
+}
+
+/// What it has come to, and when it is tried again.
+fn answer_of(
+    desk: &Desk,
+    (name, peer): (&str, &NodeName),
+    step: PeerStep,
+    (begun, mut warnings): (String, Vec<String>),
+) -> Reply {
+    match step {
+        PeerStep::Kept => Reply::done(begun, warnings),
+        PeerStep::NotKept(why) => {
+            warnings.push(format!(
+                "what node {peer} lacks is not given up yet, and nothing of it is overwritten: {why}. It is tried again; 'farshore sync {name} \
+                 --reverse --yes --discard' saves nothing of it"
+            ));
+            desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+            Reply::done(begun, warnings)
+        }
+        PeerStep::NotPromoted(why) => {
+            let message = format!(
+                "{name}: this node is the secondary, and node {peer} is not promoted yet: {why}. It is tried again, and clients of this node \
+                 wait; 'farshore promote {name} --force' here takes it back"
+            );
+            desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+            Reply::failed(DeskRefusal::Failed, message)
+        }
+        PeerStep::Over => {
+            let message = format!("{name}: node {peer} serves its own clients alone, as an operator said there");
+            Reply::refused(DeskRefusal::ReverseOver, message)
+        }
+    }
+}
+
+/// What a demotion warns of besides what it says itself.
+fn besides(reply: Reply) -> Vec<String> {
+    let Reply::Ok { message, mut warnings, .. } = reply else { return Vec::new() };
+    warnings.retain(|warning| !message.contains(warning));
+    warnings
+}
+
+/// It was typed before: what has come to nothing so far is tried at once.
+pub(super) async fn typed_again(
+    desk: &Desk,
+    order: &ReverseOrder,
+    (id, peer): (GroupId, &NodeName),
+) -> Result<Reply, Gone> {
+    let name = order.group.as_str();
+    if !desk.reverses.begins_step(name) {
+        return Ok(Reply::unchanged(format!("{name}: a reverse sync is under way already, and goes on by itself")));
+    }
+    let reply = tried_again(desk, order, (id, peer)).await;
+    desk.reverses.is_done(name);
+    reply
+}
+
+async fn tried_again(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &NodeName)) -> Result<Reply, Gone> {
+    let name = order.group.as_str();
+    let known = desk.reverses.home(name).unwrap_or_default();
+    let Some(gives_up) = known.gives_up else {
+        let text = format!("{name}: a reverse sync is under way already: node {peer} serves the clients of this node");
+        return Ok(Reply::unchanged(text));
+    };
+    let discard = gives_up.discard || order.discard;
+    let home = ReverseHome { gives_up: Some(GivesUp { discard, ..gives_up }), ..known };
+    if home != known
+        && let Err(why) = desk.reverses.record(name, ReversePlace::Home(home)).await
+    {
+        return Ok(Reply::refused(DeskRefusal::StateDiskSilent, format!("{name}: nothing was changed: {why}")));
+    }
+    let step = next_step(desk, (name, id), peer, home).await?;
+    Ok(answer_of(desk, (name, peer), step, (begun(name, peer, home.full), Vec::new())))
+}
+
+/// This node is the secondary. The peer is promoted with what it has, unless it is the primary, and its content is kept. Each order may be
+/// given again.
+pub(super) async fn next_step(
+    desk: &Desk,
+    (name, id): (&str, GroupId),
+    peer: &NodeName,
+    home: ReverseHome,
+) -> Result<PeerStep, Gone> {
+    let Some(GivesUp { discard, skip_hooks }) = home.gives_up else { return Ok(PeerStep::Kept) };
+    let ask = |request| (desk.ask_peer)(peer.to_string(), request);
+    let lends = ApiRequest::Lend { group: name.to_owned(), skip_hooks, ends: false, home_serves: false };
+    let lent = ask(lends).await;
+    if is_over_there(&lent) {
+        return Ok(PeerStep::Over);
+    }
+    if let Err(why) = answered(lent) {
+        return Ok(PeerStep::NotPromoted(why));
+    }
+    let kept = keeps(desk, (name, id), peer, discard).await?;
+    let is_code = |code| is_refused_as(&kept, code);
+    // Nothing stands here alone; or it is not known what, and then all is compared, and saved as well.
+    let (has_none, is_unknown) = (is_code(RefusalCode::NoFork), is_code(RefusalCode::ForkUnbounded));
+    if let Err(why) = answered(kept).or_else(|why| if has_none || is_unknown { Ok(()) } else { Err(why) }) {
+        return Ok(PeerStep::NotKept(why));
+    }
+    if has_none {
+        let (full, no_compare, volume) = (false, false, None);
+        let syncs = ApiRequest::Sync { group: name.to_owned(), full, no_compare, answers_nothing: true, volume };
+        if let Err(why) = answered(ask(syncs).await) {
+            return Ok(PeerStep::NotKept(why));
+        }
+    }
+    let home = ReverseHome { full: home.full || is_unknown, gives_up: None };
+    Ok(match desk.reverses.record(name, ReversePlace::Home(home)).await {
+        Ok(()) => PeerStep::Kept,
+        Err(why) => PeerStep::NotKept(why),
+    })
+}
+
+/// A node that lacks nothing may be followed at once, and each hears of the other's generation a moment later.
+async fn keeps(
+    desk: &Desk,
+    (name, id): (&str, GroupId),
+    peer: &NodeName,
+    discard: bool,
+) -> Result<Result<Reply, String>, Gone> {
+    let until = Instant::now() + REVERSE_HEARD_PATIENCE;
+    loop {
+        let Some(now) = desk.status_of(id).await? else { return Ok(Err("the group is starting".to_owned())) };
+        let over = now.identity.generation.tag;
+        let keep = ApiRequest::Keep { group: name.to_owned(), over, discard, by_policy: false };
+        let kept = (desk.ask_peer)(peer.to_string(), keep).await;
+        if !is_refused_as(&kept, RefusalCode::ForkChanged) || Instant::now() >= until {
+            return Ok(kept);
+        }
+        sleep(KEEP_AGAIN_AFTER).await;
+    }
+}
+
+fn is_refused_as(reply: &Result<Reply, String>, code: RefusalCode) -> bool {
+    matches!(reply, Ok(Reply::Error { refusal: Some(refusal), .. }) if refusal.code == code.word())
+}
+
+/// What the peer does not have, as far as this node knows.
+fn lacks(peer: &NodeName, now: &GroupStatus) -> String {
+    let last = now.identity.position.seq.0;
+    let dirty_bytes: u64 = now.volumes.iter().map(|volume| volume.dirty_bytes).sum();
+    let bytes = dirty_bytes + now.queue.bytes;
+    let point =
+        now.peer.recovery_point.map_or_else(|| "no known write".to_owned(), |(seq, _)| format!("write {}", seq.0));
+    let age = now.peer.lag.map(|lag| format!(", {} of writes", show_seconds(lag.as_secs_f64()))).unwrap_or_default();
+    let differs = match now.state {
+        State::Failed(_) => "what differs is not known".to_owned(),
+        _ => format!("up to {} here may differ", show_size(bytes)),
+    };
+    format!(
+        "the last write here is {last}, node {peer} has {point}, and {differs}{age}: with the content of node {peer} that is lost"
+    )
+}

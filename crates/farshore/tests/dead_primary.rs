@@ -1,0 +1,239 @@
+//! The disk of a primary is dead: one command has the other node serve its clients, and it takes over again once another disk is filled.
+// proves: rule 13, rule 11, P6
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+use forgetful::ForgetfulStore;
+
+use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
+
+const MIB: u64 = 1 << 20;
+const VOLUMES: [&str; 2] = ["data", "log"];
+
+fn is_primary(pair: &Pair, node: Side) -> bool {
+    pair.status(node)["role"] == "primary"
+}
+
+/// A pair in `sync` with so many volumes, which are equal.
+fn pair(volumes: usize, group: &str) -> (Pair, ForgetfulStore) {
+    let (mut pair, store) = new_pair(volumes, "sync", group);
+    first_sync(&mut pair);
+    (pair, store)
+}
+
+/// The disk of `data` is a store of its own at near, which dies when that is told to.
+fn new_pair(volumes: usize, mode: &str, group: &str) -> (Pair, ForgetfulStore) {
+    let plan = PairPlan { volumes: &VOLUMES[..volumes], volume_bytes: 4 * MIB, mode, group, ..PairPlan::DEFAULT };
+    let pair = Pair::new(&plan);
+    let at = pair.path("store");
+    fs::create_dir(&at).expect("a directory");
+    let store = ForgetfulStore::mount(&at).expect("FUSE and root: asked before");
+    File::create(at.join("data")).and_then(|disk| disk.set_len(4 * MIB)).expect("a disk");
+    fs::remove_file(pair.device(Side::Near, "data")).expect("it was there");
+    symlink(at.join("data"), pair.device(Side::Near, "data")).expect("a link");
+    (pair, store)
+}
+
+fn first_sync(pair: &mut Pair) {
+    pair.first_sync();
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+}
+
+/// Whatever is asked of the disk fails from now on, and by that the group.
+fn dies(pair: &mut Pair, store: &ForgetfulStore) {
+    store.fail_requests();
+    let _ = pair.try_qemu_io(Side::Near, "data", &["write -P 9 2M 64k", "flush"]);
+    pair.until("the group has failed", |pair| pair.status(Side::Near)["state"] == "failed");
+}
+
+/// Another disk at the same path, as large, and empty.
+fn has_another_disk(pair: &Pair) {
+    let path = pair.device(Side::Near, "data");
+    let _ = fs::remove_file(&path);
+    File::create(&path).and_then(|disk| disk.set_len(4 * MIB)).expect("another disk");
+}
+
+fn until_served_by_far(pair: &mut Pair) {
+    pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 5 0 1M"]).0);
+    assert!(is_primary(pair, Side::Far) && !is_primary(pair, Side::Near));
+    pair.qemu_io(Side::Near, "data", &["write -P 6 1M 1M", "flush"]);
+}
+
+/// Another disk is attached and filled, and near takes over again by itself.
+fn until_home(mut pair: Pair, volumes: usize) {
+    has_another_disk(&pair);
+    pair.done(Side::Near, &["group", "attach", GROUP, "data"]);
+    pair.qemu_io(Side::Near, "data", &["read -P 5 0 1M", "read -P 6 1M 1M"]);
+    pair.until("it is filled", |pair| {
+        pair.output_of(Side::Near, &["sync", GROUP, "--volume", "data", "--wait"]).0 == 0
+    });
+    pair.until("it takes over again", |pair| {
+        is_primary(pair, Side::Near) && Side::BOTH.iter().all(|node| pair.status(*node)["reverse"].is_null())
+    });
+    assert!(!is_primary(&pair, Side::Far));
+    pair.qemu_io(Side::Near, "data", &["read -P 5 0 1M", "read -P 6 1M 1M", "write -P 7 3M 64k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES[..volumes]);
+}
+
+/// With one volume the only way was a forced promotion, to which clients had to be moved; with several the disk had to be left out first.
+#[test]
+fn one_command_has_clients_of_a_dead_disk_served_by_the_other_node() {
+    if must_skip_stores("one_command_has_clients_of_a_dead_disk_served_by_the_other_node") {
+        return;
+    }
+    for volumes in [1, 2] {
+        let (mut pair, store) = pair(volumes, "");
+        dies(&mut pair, &store);
+        let reverse = ["sync", GROUP, "--reverse"];
+        let asked = [
+            "nothing was changed",
+            "the disk of volume data has failed",
+            "cannot be saved",
+            "'farshore reset g'",
+            "--yes",
+        ];
+        expect(&pair.run(Side::Near, &reverse), 2, &asked);
+        let status = pair.status(Side::Near);
+        assert!(status["state"] == "failed" && status["volumes"][0]["detached"] != true, "{status}");
+        if volumes == 1 {
+            let last = ["left with no volume", "'farshore sync g --reverse --yes' has node far serve"];
+            expect(&pair.run(Side::Near, &["group", "detach", GROUP, "data"]), 2, &last);
+        }
+        let said = pair.done(Side::Near, &["sync", GROUP, "--reverse", "--yes"]);
+        assert!(said.contains("node far serves the clients of this node"), "{said}");
+        until_served_by_far(&mut pair);
+        if volumes == 2 {
+            pair.qemu_io(Side::Near, "log", &["write -P 8 0 64k", "flush"]);
+        }
+        expect(&pair.run(Side::Near, &["sync", GROUP, "--reverse", "--yes"]), 0, &["under way already"]);
+        // Restarts change nothing of it.
+        for node in Side::BOTH {
+            pair.kill(node);
+            pair.serve(node);
+        }
+        pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 6 1M 1M"]).0);
+        drop(store);
+        until_home(pair, volumes);
+    }
+}
+
+/// The daemon starts while the disk is missing, or hangs.
+#[test]
+fn a_primary_that_starts_without_its_disk_is_served_by_the_other_node() {
+    if must_skip_stores("a_primary_that_starts_without_its_disk_is_served_by_the_other_node") {
+        return;
+    }
+    for volumes in [1, 2] {
+        let (mut pair, store) = pair(volumes, "");
+        assert!(pair.stop(Side::Near).success());
+        match volumes {
+            1 => fs::remove_file(pair.device(Side::Near, "data")).expect("a link"),
+            _ => store.hang(),
+        }
+        pair.serve(Side::Near);
+        assert_eq!(pair.status(Side::Near)["state"], "failed");
+        let asked = ["nothing was changed", "the disk of volume data has failed", "--yes"];
+        expect(&pair.run(Side::Near, &["sync", GROUP, "--reverse"]), 2, &asked);
+        pair.done(Side::Near, &["sync", GROUP, "--reverse", "--yes"]);
+        until_served_by_far(&mut pair);
+        drop(store);
+        until_home(pair, volumes);
+    }
+}
+
+/// What is refused has not begun: the group has failed still, no volume is detached, and clients that are attached stay.
+#[test]
+fn what_is_refused_leaves_a_failed_primary_as_it_is() {
+    if must_skip_stores("what_is_refused_leaves_a_failed_primary_as_it_is") {
+        return;
+    }
+    let (mut pair, store) = pair(2, "hooks.before_demote = [\"/bin/false\"]\n");
+    let client = pair.start_qemu_io(Side::Near, "log", &["read 0 4k", "sleep 60000"]);
+    pair.until("it is attached", |pair| pair.status(Side::Near)["volumes"][1]["clients"] == 1);
+    dies(&mut pair, &store);
+    let yes = ["sync", GROUP, "--reverse", "--yes"];
+    let is_untouched = |pair: &mut Pair| {
+        let status = pair.status(Side::Near);
+        assert!(status["state"] == "failed" && status["volumes"][0]["detached"] != true, "{status}");
+        pair.until("nothing is left of it", |pair| {
+            Side::BOTH.iter().all(|node| pair.status(*node)["reverse"].is_null())
+        });
+        assert!(is_primary(pair, Side::Near) && !is_primary(pair, Side::Far));
+    };
+    expect(&pair.run(Side::Near, &yes), 2, &["1 client is attached", "--close-clients"]);
+    is_untouched(&mut pair);
+    drop(client);
+    pair.until("it has left", |pair| pair.status(Side::Near)["volumes"][1]["clients"] == 0);
+    expect(&pair.run(Side::Near, &yes), 2, &["before_demote", "nothing was demoted"]);
+    is_untouched(&mut pair);
+    pair.kill(Side::Far);
+    expect(&pair.run(Side::Near, &[&yes[..], &["--skip-hooks"]].concat()), 2, &["nothing was changed", "node far"]);
+    pair.serve(Side::Far);
+    is_untouched(&mut pair);
+    pair.until("it is done", |pair| pair.output_of(Side::Near, &[&yes[..], &["--skip-hooks"]].concat()).0 == 0);
+    until_served_by_far(&mut pair);
+    drop(store);
+}
+
+/// Whichever daemon dies, and whenever: the same command, typed again, has clients served.
+#[test]
+fn a_kill_at_any_moment_is_finished_by_the_same_command() {
+    if must_skip_stores("a_kill_at_any_moment_is_finished_by_the_same_command") {
+        return;
+    }
+    let near = [50, 100, 150, 200, 300, 450, 700].map(|wait_ms| (Side::Near, wait_ms));
+    let far = [100, 200, 300, 500].map(|wait_ms| (Side::Far, wait_ms));
+    let moments = near.into_iter().chain(far);
+    for (round, (victim, wait_ms)) in moments.enumerate() {
+        let (mut pair, store) = pair(1 + round % 2, "");
+        dies(&mut pair, &store);
+        let words = ["sync", GROUP, "--reverse", "--yes"];
+        let typed = Background::start(pair.command(Side::Near, &words));
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        pair.kill(victim);
+        pair.serve(victim);
+        let (_, said) = typed.finish(&mut pair);
+        println!("{} after {wait_ms} ms: {}", victim.name(), said.trim());
+        pair.until("the same command is taken", |pair| {
+            let (code, said) = pair.output_of(Side::Near, &words);
+            assert!(!said.contains("histories-apart") && !said.contains("resolve"), "{said}");
+            code < 2
+        });
+        until_served_by_far(&mut pair);
+        drop(store);
+        until_home(pair, 1 + round % 2);
+    }
+}
+
+/// What the other volume had alone was sent to a copy that lacks the dead one's: no moment had both.
+#[test]
+fn what_is_served_is_one_moment_of_all_volumes() {
+    if must_skip_stores("what_is_served_is_one_moment_of_all_volumes") {
+        return;
+    }
+    let (mut pair, store) = new_pair(2, "async", "");
+    pair.lay_relay();
+    first_sync(&mut pair);
+    pair.qemu_io(Side::Near, "log", &["write -P 5 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.relay().cut();
+    pair.until("near sees it", |pair| pair.status(Side::Near)["peers"][0]["link"] != "connected");
+    for volume in VOLUMES {
+        pair.qemu_io(Side::Near, volume, &["write -P 9 0 64k", "flush"]);
+    }
+    dies(&mut pair, &store);
+    pair.relay().restore();
+    pair.until("they meet", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    pair.until("it is done", |pair| pair.output_of(Side::Near, &["sync", GROUP, "--reverse", "--yes"]).0 == 0);
+    until_served_by_far(&mut pair);
+    pair.qemu_io(Side::Near, "log", &["read -P 5 0 1M"]);
+    let delta = pair.path("near/state/groups").join(GROUP).join("delta");
+    pair.until("what the other volume had alone is saved", |_| delta.exists());
+    drop(store);
+    until_home(pair, 2);
+}
