@@ -144,6 +144,13 @@ impl SimNetwork {
         &self.paths[&pair]
     }
 
+    /// Each parcel takes so long from now on, and no less than in the beginning; those that are under way arrive as they would have.
+    pub fn set_delay(&mut self, delay_ns: u64) {
+        for path in self.paths.values_mut() {
+            path.slower_ns = delay_ns.saturating_sub(path.delay_ns);
+        }
+    }
+
     pub fn path_mut(&mut self, pair: [usize; 2]) -> &mut Path {
         self.paths.get_mut(&pair).expect("a known path")
     }

@@ -216,7 +216,8 @@ impl Simulation {
         self.faults.end();
         self.clients.fall_silent();
         self.world.restore_path();
-        self.world.lines_stay_good();
+        self.world.is_steady = true;
+        self.world.network.set_delay(self.world.cluster.options.delay_ns);
         for node in self.world.cluster.iter_mut() {
             // What a stalled disk holds back stays held back until its time.
             let trouble = &mut node.storage.trouble;

@@ -138,7 +138,7 @@ pub struct World {
     /// No daemon acts on what its peer hands over.
     pub daemons_are_deaf: bool,
     /// Lines stay as they are.
-    is_steady: bool,
+    pub is_steady: bool,
     /// What comes next would take hours: nothing more is asked of this world.
     over: bool,
     verdict: Result<(), OracleFailure>,
@@ -266,7 +266,7 @@ impl World {
                 let down = self.rng.between(100_000_000, 3_000_000_000);
                 self.crash(node, true, down);
             }
-            WorldEvent::LinesChange => self.lines_change(),
+            WorldEvent::LinesChange => links::lines_change(self),
             WorldEvent::Cable { pair, passes } => self.set_path(pair, passes),
             // Of an older boot, or nobody's of the world.
             _ => {}

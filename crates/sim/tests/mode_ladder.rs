@@ -69,7 +69,7 @@ fn writes_for(world: &mut ScenarioWorld, time_ns: u64) -> u64 {
 /// Its line is slow, and writers know.
 fn lowered(options: SimOptions) -> ScenarioWorld {
     let (mode, mut world) = (options.fallback.expect("a ladder").mode, in_step(options));
-    world.set_delay(SLOW);
+    world.network.set_delay(SLOW);
     writes_until(&mut world, "it steps down", |world| acts_as(world) == mode);
     world
 }
@@ -82,7 +82,7 @@ fn a_slow_line_costs_writers_the_promise_and_not_their_time() {
             let mut world = in_step(with_ladder(mode, falls_back));
             assert_eq!(world.figures(0).protection, whole);
             writes_for(&mut world, SECOND);
-            world.set_delay(SLOW);
+            world.network.set_delay(SLOW);
             let from = world.now();
             let longest = writes_until(&mut world, "it steps down", |world| acts_as(world) == falls_back);
             assert!(world.now() - from <= 2 * SECOND, "after {} ms", (world.now() - from) / MILLISECOND);
@@ -97,7 +97,7 @@ fn a_slow_line_costs_writers_the_promise_and_not_their_time() {
             assert_eq!(acts_as(&world), falls_back);
             let there = world.figures(1);
             assert_eq!((there.mode, there.acts_as), (Some(mode), Some(falls_back)), "the secondary knows both");
-            world.set_delay(GOOD);
+            world.network.set_delay(GOOD);
             let from = world.now();
             let longest = writes_until(&mut world, "it steps up", |world| acts_as(world) == mode);
             let took = world.now() - from;
@@ -131,9 +131,9 @@ fn a_peer_that_stands_still_holds_nobody_for_longer_than_was_set() {
 fn one_write_that_waits_is_no_slow_line() {
     let mut world = in_step(with_ladder(Mode::Sync, Mode::Async));
     for _ in 0..10 {
-        world.set_delay(100 * MILLISECOND);
+        world.network.set_delay(100 * MILLISECOND);
         assert!(world.write_done(0, 64 * KIB, 8 * KIB) > 200 * MILLISECOND);
-        world.set_delay(GOOD);
+        world.network.set_delay(GOOD);
         writes_for(&mut world, 4 * SECOND);
     }
     assert_eq!(steps(&world), [0, 0]);
@@ -144,22 +144,22 @@ fn one_write_that_waits_is_no_slow_line() {
 fn a_line_that_comes_and_goes_has_nobody_step_up_and_down_with_it() {
     let mut world = in_step(with_ladder(Mode::Sync, Mode::Async));
     for _ in 0..20 {
-        world.set_delay(SLOW);
+        world.network.set_delay(SLOW);
         writes_for(&mut world, 2 * SECOND);
-        world.set_delay(GOOD);
+        world.network.set_delay(GOOD);
         writes_for(&mut world, 2 * SECOND);
     }
     assert_eq!(steps(&world), [1, 0]);
     // Good for as long as it takes to come back, and then slow again: each return takes twice as long as the one before.
     for _ in 0..30 {
-        world.set_delay(GOOD);
+        world.network.set_delay(GOOD);
         writes_for(&mut world, 8 * SECOND);
-        world.set_delay(SLOW);
+        world.network.set_delay(SLOW);
         writes_for(&mut world, 2 * SECOND);
     }
     let [down, up] = steps(&world);
     assert!(down <= 2 && up <= 1, "{down} down, {up} up");
-    world.set_delay(GOOD);
+    world.network.set_delay(GOOD);
     writes_until(&mut world, "it steps up", |world| acts_as(world) == Mode::Sync);
 }
 
@@ -169,7 +169,7 @@ fn without_writers_the_round_trip_says_whether_the_line_is_good() {
     let mut world = lowered(with_ladder(Mode::Sync, Mode::Async));
     world.pass(60 * SECOND);
     assert_eq!(acts_as(&world), Mode::Async);
-    world.set_delay(GOOD);
+    world.network.set_delay(GOOD);
     let from = world.now();
     world.until("it steps up", |world| acts_as(world) == Mode::Sync);
     assert!(world.now() - from <= 9 * SECOND);
@@ -202,7 +202,7 @@ fn a_restart_begins_with_the_mode_that_is_set() {
         world.crash(0, power, SECOND);
         world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
         assert_eq!((acts_as(&world), world.figures(0).ladder), (Mode::Sync, None));
-        world.set_delay(GOOD);
+        world.network.set_delay(GOOD);
         world.drain();
         assert_eq!(steps(&world), [0, 0]);
     }
@@ -217,7 +217,7 @@ fn settings_are_the_last_word() {
         let mode = acts_as(&world);
         world.pass(50 * MILLISECOND);
         assert_eq!(acts_as(&world), mode);
-        world.set_delay(GOOD);
+        world.network.set_delay(GOOD);
         world.write_done(0, 64 * KIB, 8 * KIB);
         world.drain();
         mode
@@ -232,7 +232,7 @@ fn settings_are_the_last_word() {
     let mut world = lowered(with_ladder(Mode::Sync, Mode::Async));
     world.set(GROUP, |settings| settings.mode = Mode::Nearsync);
     writes_until(&mut world, "it steps down", |world| acts_as(world) == Mode::Async);
-    world.set_delay(GOOD);
+    world.network.set_delay(GOOD);
     writes_until(&mut world, "it steps up", |world| acts_as(world) == Mode::Nearsync);
     world.drain();
 }
@@ -248,7 +248,7 @@ fn what_is_no_lower_rung_never_counts() {
         (Mode::Sync, Policy::Degrade, Mode::Logging),
     ] {
         let mut world = in_step(SimOptions { policy, ..with_ladder(mode, falls_back) });
-        world.set_delay(SLOW);
+        world.network.set_delay(SLOW);
         writes_for(&mut world, 5 * SECOND);
         assert_eq!((acts_as(&world), steps(&world)), (mode, [0, 0]));
     }
@@ -265,7 +265,7 @@ fn a_link_that_falls_meanwhile_is_the_fallbacks_affair() {
         world.cut([false; 2]);
         assert!(writes_for(&mut world, 12 * SECOND) <= 10 * MILLISECOND);
         assert_eq!((world.figures(0).state, world.figures(0).protection), (State::Queuing, Protection::Queued));
-        world.set_delay(GOOD);
+        world.network.set_delay(GOOD);
         world.restore_path();
         world.until("it goes on", |world| world.figures(0).state == State::Replicating);
         assert_eq!(acts_as(&world), Mode::Async);
@@ -304,7 +304,7 @@ fn a_peer_window_is_taken_back_before_anybody_is_answered_alone() {
         until.is_some_and(|until| until > world.cluster[1].clocks(world.now()).mono)
     };
     world.until("the secondary knows of a window", window);
-    world.set_delay(SLOW);
+    world.network.set_delay(SLOW);
     // A round trip more than without a window.
     let longest = writes_until(&mut world, "it steps down", |world| acts_as(world) == Mode::Async);
     assert!(longest <= LONGEST + 3 * SLOW, "{longest} ns");
@@ -323,7 +323,7 @@ fn a_peer_window_is_taken_back_before_anybody_is_answered_alone() {
 fn what_was_acknowledged_before_the_step_outlives_the_primary() {
     let mut world = in_step(with_ladder(Mode::Sync, Mode::Async));
     world.write_done(0, 64 * KIB, 8 * KIB);
-    world.set_delay(SLOW);
+    world.network.set_delay(SLOW);
     writes_until(&mut world, "it steps down", |world| acts_as(world) == Mode::Async);
     // Nothing of these gets there.
     world.cut([false; 2]);
@@ -347,7 +347,7 @@ fn a_switchover_leaves_the_ladder_behind() {
     assert!(matches!(done, CommandResult::Done(_)), "{done:?}");
     assert_eq!(world.figures(0).ladder, None);
     assert_eq!((world.figures(1).mode, world.figures(1).acts_as), (Some(Mode::Sync), Some(Mode::Sync)));
-    world.set_delay(GOOD);
+    world.network.set_delay(GOOD);
     world.drain();
     assert_eq!(world.figures(0).acts_as, Some(Mode::Sync), "as its primary says");
 }

@@ -164,32 +164,6 @@ impl World {
         }
     }
 
-    /// Each parcel takes so long from now on; those that are under way arrive as they would have.
-    pub fn set_delay(&mut self, delay_ns: u64) {
-        for pair in self.network.pairs() {
-            let path = self.network.path_mut(pair);
-            path.slower_ns = delay_ns.saturating_sub(path.delay_ns);
-        }
-    }
-
-    /// They are as they were in the beginning, and stay so.
-    pub fn lines_stay_good(&mut self) {
-        self.is_steady = true;
-        self.set_delay(self.cluster.options.delay_ns);
-    }
-
-    /// From now on lines get slow, and good again, in turns.
-    pub(super) fn lines_change(&mut self) {
-        if self.is_steady {
-            return;
-        }
-        let (good, slow) = (self.cluster.options.delay_ns, self.cluster.options.slow_delay_ns);
-        let was_good = self.network.pairs().iter().all(|pair| self.network.path(*pair).slower_ns == 0);
-        self.set_delay(if was_good { slow } else { good });
-        let lasts = self.rng.between(200_000_000, 8_000_000_000);
-        self.timeline.schedule(lasts, WorldEvent::LinesChange);
-    }
-
     /// One end's machine forgets the connection without a word; the other learns it when it sends.
     pub fn half_open(&mut self, pair: [usize; 2]) {
         let down = self.network.half_open(pair, &mut self.rng);
@@ -201,4 +175,16 @@ impl World {
         let downs = self.network.flap(pair);
         self.schedule_links(downs);
     }
+}
+
+/// From now on lines get slow, and good again, in turns.
+pub(super) fn lines_change(world: &mut World) {
+    if world.is_steady {
+        return;
+    }
+    let (good, slow) = (world.cluster.options.delay_ns, world.cluster.options.slow_delay_ns);
+    let was_good = world.network.pairs().iter().all(|pair| world.network.path(*pair).slower_ns == 0);
+    world.network.set_delay(if was_good { slow } else { good });
+    let lasts = world.rng.between(200_000_000, 8_000_000_000);
+    world.timeline.schedule(lasts, WorldEvent::LinesChange);
 }
