@@ -211,7 +211,7 @@ impl ModeLadder {
             (Rung::Recovering(_, since), _) if now.since(since) >= self.hold(rules) => {
                 let good_for = now.since(since);
                 self.returned = Some((now, self.hold(rules)));
-                self.to_what_is_set(now);
+                self.restore(now);
                 Some(LadderStep::Up(good_for))
             }
             _ => None,
@@ -223,12 +223,12 @@ impl ModeLadder {
         (self.returned, self.doublings) = (None, 0);
         let was_lowered = self.lowering().is_some();
         if was_lowered {
-            self.to_what_is_set(now);
+            self.restore(now);
         }
         was_lowered
     }
 
-    fn to_what_is_set(&mut self, now: Mono) {
+    fn restore(&mut self, now: Mono) {
         self.sample = None;
         self.line.begin_anew(now);
         self.enter(Rung::AsSet);

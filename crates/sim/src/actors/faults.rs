@@ -416,12 +416,14 @@ fn takes_back(world: &World, group: GroupId, node: usize) -> Command {
     Command::TakeBack { over: theirs.map_or(0, |theirs| theirs.identity.generation.tag) }
 }
 
-/// Half of an order to resolve a fork, perhaps where there is none, or a promotion that is to lose nothing.
-fn resolves_or_promotes(world: &mut World, group: GroupId, node: usize) -> Option<Command> {
+/// Half of an order to resolve a fork, perhaps where there is none; a promotion that is to lose nothing; or that both copies are equal, which
+/// is true.
+fn decides(world: &mut World, group: GroupId, node: usize) -> Option<Command> {
     let theirs = world.glance(world.cluster.other(group, node), group)?.identity.generation.tag;
     let discard = world.rng.percent(20);
     let entropy = world.rng.draw();
-    match world.rng.below(3) {
+    match world.rng.below(4) {
+        3 => is_equal(world, group).then_some(Command::AssumeEqual),
         // It is answered by a full sync, which would take days.
         0 if world.cluster.options.spread.is_some() => None,
         0 => Some(Command::Keep { over: theirs, discard, by_policy: false }),
@@ -442,12 +444,7 @@ fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
     let entropy = world.rng.draw();
     let command = match world.rng.below(29) {
         24 => takes_back(world, group, node),
-        25..=27 => match resolves_or_promotes(world, group, node) {
-            Some(command) => command,
-            None => return false,
-        },
-        28 if is_equal(world, group) => Command::AssumeEqual,
-        28 => return false,
+        25..=28 => return decides(world, group, node).is_some_and(|command| types(world, node, group, command)),
         0 => Command::Logging,
         1 if world.rng.percent(30) => Command::SendAll,
         1 => Command::Sync { full: true },
