@@ -97,6 +97,7 @@ impl Checkers {
     pub fn copy_is_void(&mut self, group: GroupId, node: usize) {
         self.wire.forget(group, node);
         self.wire.forget_ever(group, node);
+        self.facts.remove(KnownFact::Resolved(group));
         self.newcomers.is_void(group, node);
         self.overwritten.forget(group, node);
         self.facts.remove(KnownFact::ChangedOutside(group, node));

@@ -419,6 +419,8 @@ fn takes_back(world: &World, group: GroupId, node: usize) -> Command {
 /// Half of an order to resolve a fork, perhaps where there is none; a promotion that is to lose nothing; or that both copies are equal, which
 /// is true.
 fn decides(world: &mut World, group: GroupId, node: usize) -> Option<Command> {
+    // Nobody hears what is typed at a node that is down, and a promotion that is not answered may still take place.
+    world.glance(node, group)?;
     let theirs = world.glance(world.cluster.other(group, node), group)?.identity.generation.tag;
     let discard = world.rng.percent(20);
     let entropy = world.rng.draw();

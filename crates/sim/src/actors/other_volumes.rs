@@ -73,6 +73,9 @@ impl VolumeKeeper {
         let volumes = world.cluster.file.of(group).to_vec();
         let number = world.rng.pick(&volumes).number;
         let name = world.rng.below(NAMES) as u32 * 10 + 1 + group.0;
+        if volumes.iter().any(|volume| [name, name + 2].contains(&volume.name)) {
+            return false;
+        }
         let (is_free, may_leave) = (volumes.len() < VOLUMES_MAX, volumes.len() > 1);
         let what = world.rng.below(9);
         world.log(format_args!("the operator edits group {}: {what} {number:?} {name}", group.0));

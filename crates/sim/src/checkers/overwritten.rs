@@ -216,7 +216,9 @@ impl OverwrittenCopy {
     /// The point is on record. `is_promised`: a delta, to whoever ordered the sync.
     fn is_being_overwritten(&mut self, record: &Superblock, owed: &mut BTreeSet<VolumeId>, is_promised: bool) {
         if is_promised {
+            // Of a volume that the sync leaves out it overwrites nothing.
             self.owes = volumes(self.images.len(), Some(record.clone()));
+            self.owes.retain(|volume| !record.sync_aside.contains(*volume));
         }
         if !self.is_saved {
             owed.extend(&self.owes);

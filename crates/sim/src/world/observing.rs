@@ -75,7 +75,10 @@ impl World {
                 self.checkers.check_secondary(&self.cluster, node, group)
             }
             Event::SyncEnded { .. } | Event::SnapshotEnded { .. } => {
-                self.cluster.ledger.synced(group, node);
+                // One that is down was synced before its records were emptied.
+                if self.cluster[self.cluster.other(group, node)].up() {
+                    self.cluster.ledger.synced(group, node);
+                }
                 self.checkers.is_synced(&self.cluster, group, node);
                 Ok(())
             }
@@ -351,6 +354,8 @@ fn fork_kept(world: &mut World, node: usize, group: GroupId) -> Result<(), Oracl
     world.checkers.writes.is_chosen(node, group, (&images, &durable), &glance.identity)?;
     world.checkers.writes.opens_with(group, world.cluster.aside(node, group));
     world.checkers.writes.tail_given_up(group);
-    world.checkers.writes.set_settings(group, &world.cluster.ledger.settings(group));
+    let settings = world.cluster.ledger.settings(group);
+    world.checkers.writes.acts_in(group, &settings, glance.mode);
+    world.checkers.writes.set_settings(group, &settings);
     Ok(())
 }

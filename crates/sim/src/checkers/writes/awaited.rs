@@ -60,6 +60,11 @@ impl WriteOracle {
         g.excuses.orders += 1;
     }
 
+    /// A primary that others had taken the place of counts again, and its mode ladder may be down.
+    pub fn acts_in(&mut self, group: GroupId, settings: &Settings, mode: Mode) {
+        self.group(group).lowered = (mode != settings.mode).then_some(mode);
+    }
+
     /// The mode ladder of a primary steps: down to what the mode that is set falls back to, or up to that mode, and nowhere else.
     pub(super) fn steps(&mut self, node: usize, group: GroupId, to: Mode, down: bool) -> Result<(), OracleFailure> {
         let g = self.group(group);
