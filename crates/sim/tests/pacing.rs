@@ -102,11 +102,17 @@ fn a_lost_link_ends_the_slowing_down() {
     let mut world = paced(QueuePace::new(10, 50), 8 * MIB);
     writes(&mut world, 1200);
     assert!(world.figures(PRIMARY).queue.paced_to.is_some());
+    let resynced = world.figures(PRIMARY).resynced_bytes;
+    let waiting: Vec<_> = (0..40).map(|n| world.write((n % 2) as u16, n / 2 * 8 * KIB, 8 * KIB)).collect();
     world.cut([false; 2]);
-    world.until("the link is down", |world| world.figures(PRIMARY).state == State::Queuing);
+    world.until("the link is down", |world| world.figures(PRIMARY).state != State::Replicating);
+    assert!(waiting.into_iter().all(|id| world.answer(id).0));
     world.pass(SECOND);
     let longest = writes(&mut world, 300).into_values().flatten().max().unwrap_or(0);
     assert!(longest < 100 * MILLISECOND, "{longest} ns");
     assert_eq!(world.figures(PRIMARY).queue.paced_to, None);
-    assert_eq!(world.figures(PRIMARY).state, State::Queuing);
+    assert_eq!(world.figures(PRIMARY).state, State::Queuing, "the order is kept, whoever waited when the link went");
+    world.restore_path();
+    world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
+    assert_eq!(world.figures(PRIMARY).resynced_bytes, resynced, "no resync");
 }

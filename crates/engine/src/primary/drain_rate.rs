@@ -9,14 +9,15 @@ use crate::time::Mono;
 /// Bytes per second that the peer confirms as durable, as far as the queue was never short.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DrainRate {
-    /// At the last look: when it was, and what had left the queue since the node started.
-    looked: Option<(Mono, u64)>,
+    /// At the last look: when it was, what had left the queue since the node started, and what waited.
+    looked: Option<(Mono, u64, u64)>,
     per_second: Option<u64>,
 }
 
 impl DrainRate {
-    /// Shortest time between two looks that gives a figure.
-    const WINDOW: Duration = Duration::from_millis(500);
+    /// Between two looks that give a figure: no shorter, and no longer than while the link stood all the time.
+    const LEAST: Duration = Duration::from_millis(500);
+    const MOST: Duration = Duration::from_secs(2);
 
     pub fn per_second(self) -> Option<u64> {
         self.per_second
@@ -24,11 +25,13 @@ impl DrainRate {
 
     /// `left_bytes`: the sum since the node started; `queued_bytes`: what waits now.
     pub fn look(&mut self, now: Mono, left_bytes: u64, queued_bytes: u64) {
-        let Some((at, left_before)) = self.looked.replace((now, left_bytes)) else { return };
+        let looked = self.looked.replace((now, left_bytes, queued_bytes));
+        let Some((at, left_before, queued_before)) = looked else { return };
         let elapsed = now.since(at);
         let left = left_bytes.saturating_sub(left_before);
         // Less than that is what is on its way to the peer and back, and would be there on an idle link too.
-        if elapsed < DrainRate::WINDOW || left == 0 || queued_bytes < left {
+        let is_long = elapsed >= DrainRate::LEAST && elapsed <= DrainRate::MOST;
+        if !is_long || left == 0 || queued_bytes.min(queued_before) < left {
             return;
         }
         let measured = u128::from(left) * 1_000_000_000 / elapsed.as_nanos();
@@ -51,8 +54,12 @@ mod tests {
         drain.look(Mono(2 * SECOND), 1_000_000, 100_000);
         assert_eq!(drain.per_second(), None, "all of it is on its way");
         drain.look(Mono(3 * SECOND), 2_000_000, 5_000_000);
+        assert_eq!(drain.per_second(), None, "it was short at the beginning");
+        drain.look(Mono(4 * SECOND), 3_000_000, 5_000_000);
         assert_eq!(drain.per_second(), Some(1_000_000));
-        drain.look(Mono(4 * SECOND), 2_000_000, 5_000_000);
+        drain.look(Mono(5 * SECOND), 3_000_000, 5_000_000);
         assert_eq!(drain.per_second(), Some(1_000_000), "a peer that stands still has no rate");
+        drain.look(Mono(3600 * SECOND), 4_000_000, 5_000_000);
+        assert_eq!(drain.per_second(), Some(1_000_000), "nor has a link that was away");
     }
 }

@@ -100,7 +100,7 @@ impl LineJudge {
     fn note(&mut self, now: Mono, since: Mono) {
         let since = since.max(self.silent_until);
         self.spans(now, since);
-        (self.sum, self.count) = (self.sum + now.since(since), self.count + 1);
+        (self.sum, self.count) = (self.sum + now.since(since), self.count.saturating_add(1));
     }
 
     fn spans(&mut self, now: Mono, since: Mono) {

@@ -13,6 +13,7 @@ use crate::limits::{LADDER_HEARS, LADDER_LOOK};
 use crate::peer::stream::PeerStream;
 use crate::primary::Primary;
 use crate::primary::ladder::{LadderStep, ModeLadder, SeenLine, SlowLine};
+use crate::primary::pace::paced_to;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::wakes::Wake;
 use crate::shared::write::AckLevel;
@@ -46,7 +47,10 @@ fn seen(primary: &Primary, common: &GroupCommon, cx: &Cx) -> SeenLine {
     let is_heard = cx.peer.link.is_some() && cx.peer.silent_for(cx.now.mono) <= LADDER_HEARS;
     let in_step = !common.settings.is_lowered() || peer.state(common) == State::Replicating;
     // Who waits for this node's disk queue alone waits for neither line nor peer.
-    let for_room = waiters.first_for_room().filter(|_| !peer.outbox.disk_makes_room(cx, common.settings.wait_limit));
+    // So does who is slowed down on purpose.
+    let is_own = peer.outbox.disk_makes_room(cx, common.settings.wait_limit)
+        || paced_to(primary, common, cx.peer.rate).is_some();
+    let for_room = waiters.first_for_room().filter(|_| !is_own);
     let for_room = for_room.map(|slot| common.slots.write_ref(slot).since);
     let for_peer = waiters.first_for_peer().and_then(|(_, slot)| common.slots.write_ref(slot).done_here());
     // A peer that was away gets its time to confirm.

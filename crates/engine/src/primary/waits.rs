@@ -17,6 +17,7 @@ use crate::primary::disk_queue::{give_order_up, leave_full_queue, what_is_full};
 use crate::primary::pace::only_paces;
 use crate::primary::steps::look_at_ladder;
 use crate::shared::coverage::CoveragePoint;
+use crate::shared::wakes::Wake;
 use crate::state::{Policy, State, WhenFull};
 use crate::time::Mono;
 
@@ -53,6 +54,10 @@ impl Primary {
 
     fn check_blocked(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let Some(slot) = self.waiters.first_for_room() else { return };
+        if self.peer.outbox.has_room(common, cx, slot) {
+            // It was slowed down until now, by the rate of a link that is gone: no queue is full.
+            return common.wake(Wake::Room);
+        }
         let since = common.slots.write(slot).since;
         if self.peer.state(common) == State::Queuing {
             cx.coverage.hit(CoveragePoint::QueueFullLinkDown);

@@ -120,7 +120,8 @@ impl Primary {
                 self.waiters.was_blocked(common, cx, slot, is_held_up);
                 let since = common.slots.write(slot).since;
                 let back = self.peer.outbox.stream().map_or(cx.now.mono, PeerStream::catching_up_since);
-                note_wait(&mut self.ladder, common, cx, Some(since), back);
+                // Who was slowed down on purpose waited for neither line nor peer.
+                note_wait(&mut self.ladder, common, cx, is_held_up.then_some(since), back);
                 self.go_for_range(common, cx, slot);
             }
             WriteStage::ForRange => {

@@ -31,7 +31,9 @@ fn prefer_younger_image(primary: &mut Primary, common: &mut GroupCommon, cx: &mu
     let Some(stream) = primary.peer.outbox.stream().filter(|_| streams) else { return };
     let Some(rate) = primary.drain.per_second() else { return };
     let (queued, dirty) = (stream.queue().bytes(), common.volumes.dirty_bytes());
-    if snapshots_are_younger(queued, dirty, rate) {
+    // What streams goes on streaming until a sync may begin.
+    let may_sync = cx.may_sync && common.settings.autosync && common.lifecycle.is_running();
+    if may_sync && snapshots_are_younger(queued, dirty, rate) {
         cx.coverage.hit(CoveragePoint::QueueLeftForYoungerImage);
         let seconds = queued / rate.max(1);
         let why = format!(

@@ -321,13 +321,18 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
     if let Err(refusal) = hears_demotion(desk, (name, id), &peer).await? {
         return Ok(refusal);
     }
+    // Another one of these may be under way: what that one recorded is its own.
+    if desk.role_changes.is_changing(name) {
+        let message = format!("{name}: node {} is changing its role just now", desk.node);
+        return Ok(Reply::refused(DeskRefusal::RoleChanging, message));
+    }
     if let Err(refusal) = serves(desk, name, true).await? {
         return Ok(refusal);
     }
     let announced = desk.announced.borrow_mut().remove(&id).filter(AnnouncedSwitchover::is_fresh);
     let runs = RunHooks { skipped: skip_hooks, before_has_run: announced.is_some() };
     let reply = desk.promote(name, PromotionOrder::LENT, runs).await?;
-    if !is_primary(desk, id).await? {
+    if !is_primary(desk, id).await? && !desk.role_changes.is_changing(name) {
         _ = serves(desk, name, false).await?;
     }
     Ok(reply)
@@ -405,7 +410,9 @@ async fn serves_in_vain(desk: &Desk, name: &str, snapshot: &DriverSnapshot) -> R
     let peer_serves =
         now.is_some_and(|now| !now.starting && now.role == Role::Secondary && now.peer.role == Some(Role::Primary));
     let is_awaited = desk.announced.borrow().get(&id).is_some_and(AnnouncedSwitchover::is_fresh);
-    let is_in_vain = peer_serves && !is_awaited && !desk.role_changes.is_changing(name);
+    // A record that cannot be read may be that of a node whose clients are served: it stands until somebody ends it.
+    let is_readable = desk.reverses.why(name).is_none();
+    let is_in_vain = peer_serves && !is_awaited && is_readable && !desk.role_changes.is_changing(name);
     if desk.reverses.is_in_vain(name, is_in_vain) {
         tracing::info!("{name}: the peer did not hand over: a reverse sync that was announced is none");
         _ = serves(desk, name, false).await?;
