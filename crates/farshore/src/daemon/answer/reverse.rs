@@ -324,7 +324,7 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
     // Another one of these may be under way: what that one recorded is its own.
     if desk.role_changes.is_changing(name) {
         let message = format!("{name}: node {} is changing its role just now", desk.node);
-        return Ok(Reply::refused(DeskRefusal::RoleChanging, message));
+        return Ok(Reply::refused(RefusalCode::RoleChanging, message));
     }
     if let Err(refusal) = serves(desk, name, true).await? {
         return Ok(refusal);
