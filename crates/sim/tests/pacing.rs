@@ -11,6 +11,7 @@ use sim::options::SimOptions;
 use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, may_inject, options};
 
 const PRIMARY: usize = 0;
+const SECONDARY: usize = 1;
 const BLOCK: u64 = 4 * KIB;
 const RATE: u64 = 400_000;
 
@@ -113,6 +114,21 @@ fn a_lost_link_ends_the_slowing_down() {
     assert_eq!(world.figures(PRIMARY).queue.paced_to, None);
     assert_eq!(world.figures(PRIMARY).state, State::Queuing, "the order is kept, whoever waited when the link went");
     world.restore_path();
+    world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
+    assert_eq!(world.figures(PRIMARY).resynced_bytes, resynced, "no resync");
+}
+
+/// The peer's daemon is killed while writers wait because they are slowed down: the queue has room, and keeps its order.
+#[test]
+fn who_is_slowed_down_when_the_link_ends_costs_no_order() {
+    let mut world = paced(QueuePace::new(10, 50), 8 * MIB);
+    writes(&mut world, 1200);
+    let resynced = world.figures(PRIMARY).resynced_bytes;
+    let waiting: Vec<_> = (0..200).map(|n| world.write((n % 2) as u16, n / 2 * 4 * KIB, 4 * KIB)).collect();
+    world.crash(SECONDARY, false, 5 * SECOND);
+    world.until("the link is down", |world| world.figures(PRIMARY).state != State::Replicating);
+    assert!(waiting.into_iter().all(|id| world.answer(id).0));
+    assert_eq!(world.figures(PRIMARY).state, State::Queuing);
     world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
     assert_eq!(world.figures(PRIMARY).resynced_bytes, resynced, "no resync");
 }
