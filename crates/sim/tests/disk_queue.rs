@@ -197,6 +197,19 @@ fn in_superasync_the_younger_image_counts() {
     world.drain();
 }
 
+/// No sync begins by itself there: a queue that was left would stay left, and the copy as old as it was.
+#[test]
+fn in_superasync_a_queue_is_left_only_where_a_sync_may_begin() {
+    let modes = vec![Mode::Superasync];
+    let slow = SimOptions { bytes_per_s: 200_000, modes, queue_bytes: 2 * MIB, ..small_memory(64 * MIB) };
+    let mut world = in_step(slow);
+    world.set(GROUP, |settings| settings.autosync = false);
+    let resynced = world.figures(PRIMARY).resynced_bytes;
+    (0..60).for_each(|_| _ = writes(&mut world, 200));
+    assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueLeftForYoungerImage), 0);
+    drains_in_order(&mut world, resynced);
+}
+
 /// The same, but every place is written once: no snapshot would be quicker, and the queue keeps its order.
 #[test]
 fn in_superasync_a_queue_of_which_all_has_to_travel_keeps_its_order() {
