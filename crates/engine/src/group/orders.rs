@@ -137,8 +137,7 @@ const MODE_CHANGED: &str = "the mode changed";
 fn take_settings(group: &mut Group, cx: &mut Cx, settings: Settings) -> Settings {
     let Group { common, primary, .. } = group;
     let before = *common.settings;
-    common.settings.set(settings);
-    if !common.settings.is_lowered() {
+    if common.settings.set(settings) {
         end_lowering(primary, common, cx, before.mode, "the settings changed");
     }
     before

@@ -52,6 +52,7 @@ pub(super) fn may_enter(primary: &mut Primary, common: &mut GroupCommon, cx: &mu
     }
     let Some(per_second) = paced_to(primary, common, cx.peer.rate) else { return true };
     let now = cx.now.mono;
+    primary.waiters.is_paced(now);
     if let Some(wait) = primary.pace.wait(now) {
         cx.coverage.hit(CoveragePoint::WriterPaced);
         common.set_timer(cx, GroupTimer::Pace, wait);
@@ -64,8 +65,7 @@ pub(super) fn may_enter(primary: &mut Primary, common: &mut GroupCommon, cx: &mu
 
 /// The first writer in line has room, and is slowed down on purpose: no wait that the policy counts.
 pub(super) fn only_paces(primary: &Primary, common: &mut GroupCommon, cx: &Cx) -> bool {
-    let first = primary.waiters.first_for_room();
-    first.is_some_and(|slot| primary.peer.outbox.has_room(common, cx, slot))
+    primary.waiters.first_for_room().is_some_and(|slot| primary.peer.outbox.has_room(common, cx, slot))
         && paced_to(primary, common, cx.peer.rate).is_some()
 }
 

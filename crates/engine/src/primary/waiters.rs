@@ -19,6 +19,8 @@ pub(crate) struct WaitingWriters {
     /// Writes that were asked for in this run.
     came: u64,
     held_up: HeldUp,
+    /// Through here the first in line for room waited because writers are slowed down on purpose.
+    paced_through: Mono,
 }
 
 impl WaitingWriters {
@@ -58,16 +60,26 @@ impl WaitingWriters {
         self.for_room.pop_front()
     }
 
-    /// A writer has waited for room, and need not any more, or failed. `is_held_up`: nobody wanted that.
-    pub fn was_blocked(&mut self, common: &mut GroupCommon, cx: &Cx, slot: u32, is_held_up: bool) {
-        let since = common.slots.write(slot).since;
-        common.counters.room_waits.note(cx.now.mono.since(since));
-        self.held_up.note(cx.now.mono, is_held_up.then_some(since), &common.settings);
+    /// A writer has waited for room, and need not any more, or failed. Since when nobody wanted that.
+    pub fn was_blocked(&mut self, common: &mut GroupCommon, cx: &Cx, slot: u32) -> Mono {
+        common.counters.room_waits.note(cx.now.mono.since(common.slots.write(slot).since));
+        let since = self.waited_since(common, slot);
+        self.held_up.note(cx.now.mono, Some(since), &common.settings);
+        since
     }
 
-    /// Since when the first writer in line waits for room.
+    /// The first in line has room, and is slowed down on purpose.
+    pub fn is_paced(&mut self, now: Mono) {
+        self.paced_through = now;
+    }
+
+    /// Since when the first writer in line waits for room, and not because it is slowed down.
     pub fn waits_since(&self, common: &GroupCommon) -> Option<Mono> {
-        self.for_room.front().map(|&slot| common.slots.write_ref(slot).since)
+        self.for_room.front().map(|&slot| self.waited_since(common, slot))
+    }
+
+    fn waited_since(&self, common: &GroupCommon, slot: u32) -> Mono {
+        common.slots.write_ref(slot).since.max(self.paced_through)
     }
 
     // ---- for the peer ----------------------------------------------------------------------------------------------

@@ -30,7 +30,9 @@ impl Primary {
     /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
     pub fn check_waits(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let streamed = self.peer.outbox.streams();
-        if !waits_for_own_disk(self, common, cx) && !only_paces(self, common, cx) {
+        if only_paces(self, common, cx) {
+            self.waiters.is_paced(cx.now.mono);
+        } else if !waits_for_own_disk(self, common, cx) {
             self.check_blocked(common, cx);
             // Who was given up for the one is not given up for the other once more: those who wait are let go after this.
             if streamed == self.peer.outbox.streams() {
@@ -58,7 +60,7 @@ impl Primary {
             // It was slowed down until now, by the rate of a link that is gone: no queue is full.
             return common.wake(Wake::Room);
         }
-        let since = common.slots.write(slot).since;
+        let since = self.waiters.waits_since(common).unwrap_or(cx.now.mono);
         if self.peer.state(common) == State::Queuing {
             cx.coverage.hit(CoveragePoint::QueueFullLinkDown);
             let and = match (cx.peer.link, self.peer.greeting.hello()) {
@@ -138,7 +140,7 @@ impl Primary {
                 break;
             }
             self.waiters.leave_room();
-            self.waiters.was_blocked(common, cx, slot, true);
+            self.waiters.was_blocked(common, cx, slot);
             common.fail_unnumbered(cx, slot);
         }
     }
@@ -162,7 +164,7 @@ impl Primary {
             common.fail_write(cx, slot);
         }
         while let Some(slot) = self.waiters.leave_room() {
-            self.waiters.was_blocked(common, cx, slot, true);
+            self.waiters.was_blocked(common, cx, slot);
             common.fail_unnumbered(cx, slot);
         }
     }
