@@ -9,6 +9,7 @@ pub mod events;
 pub mod link;
 mod peer;
 pub mod queue;
+pub mod rpo;
 pub mod shell;
 pub mod stats;
 pub mod table;
@@ -20,7 +21,7 @@ use units::exact::{show_seconds, show_size};
 
 use crate::api::{
     ClientsStatus, Flow, GroupState, GroupView, HandoverView, LinkState, MarkStatus, ModeLadderView, NodeView,
-    PeerStatusView, Protection, ReverseView, Role, SharedView, SyncView,
+    PeerStatusView, Protection, ReverseView, Role, SharedView, StateDirectoryView, SyncView,
 };
 
 /// Whether an operator should look: failed, paused, writers held up, or a broken volume.
@@ -56,6 +57,7 @@ pub fn status(status: &NodeView, paint: &Paint) -> String {
     if let Some(shared) = &status.shared {
         text += &shared_line(shared);
     }
+    text += &status.state_directory.as_ref().map(state_line).unwrap_or_default();
     if let Some(clients) = &status.clients {
         text += &clients_line(clients);
     }
@@ -67,6 +69,17 @@ pub fn status(status: &NodeView, paint: &Paint) -> String {
         groups => text += &overview(&status.node, groups, paint),
     }
     text + &peer::sections(status, paint)
+}
+
+/// Whether what the node keeps of customers' data can be read by whoever gets its disk.
+fn state_line(state: &StateDirectoryView) -> String {
+    let lies = in_one_line(&state.lies);
+    let known = match state.encrypted {
+        Some(true) => "encrypted at rest by",
+        Some(false) => "not encrypted at rest:",
+        None => "not known whether encrypted at rest:",
+    };
+    format!("state directory {known} {lies}\n")
 }
 
 /// What the groups share: memory, and turns where any waits for one.

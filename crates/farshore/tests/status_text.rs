@@ -122,6 +122,7 @@ fn status(groups: Vec<GroupView>) -> NodeView {
         tls: None,
         shared: None,
         clients: None,
+        state_directory: None,
         lost_log_lines: 0,
         links: vec![],
         groups,
@@ -454,6 +455,19 @@ fn what_the_groups_share() {
 }
 
 #[test]
+fn whether_the_state_directory_is_encrypted() {
+    let said = |encrypted, lies: &str| {
+        let state = StateDirectoryView { path: "/var/lib/farshore".into(), encrypted, lies: lies.into() };
+        let text = show::status(&NodeView { state_directory: Some(state), ..status(vec![]) }, &Paint::plain());
+        text.lines().nth(1).expect("a second line").to_owned()
+    };
+    let crypt = "dm-crypt below ext4 on /dev/mapper/state";
+    assert_eq!(said(Some(true), crypt), format!("state directory encrypted at rest by {crypt}"));
+    assert_eq!(said(Some(false), "xfs on /dev/sdb1"), "state directory not encrypted at rest: xfs on /dev/sdb1");
+    assert_eq!(said(None, "zfs"), "state directory not known whether encrypted at rest: zfs");
+}
+
+#[test]
 fn what_was_lost_of_the_log_and_who_was_cut_off() {
     let mut reported = status(vec![]);
     reported.clients = Some(ClientsStatus { connected: 7, ..ClientsStatus::default() });
@@ -485,7 +499,7 @@ fn json_keys_are_the_contract() {
         text,
         concat!(
             r#"{"schema":"farshore-status/1","cluster":"demo","node":"alpha","version":"0.1.0","uptime_s":7600.0,"warnings":[],"#,
-            r#""tls":null,"shared":{"memory_bytes":5,"memory_limit_bytes":6,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"clients":null,"lost_log_lines":0,"links":[],"groups":["#,
+            r#""tls":null,"shared":{"memory_bytes":5,"memory_limit_bytes":6,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"clients":null,"state_directory":null,"lost_log_lines":0,"links":[],"groups":["#,
             r#"{"name":"db","role":"primary","from":"alpha","to":"beta","flow":"flowing","starting":false,"promoting":false,"demoting":false,"handed_over":false,"handover":null,"reverse":null,"generation":"2-5392cef6","last_sequence":81210,"term":"0","mode":"async","effective_mode":"async","mode_ladder":null,"state":"replicating","protection":"queued","reason":null,"#,
             r#""volumes":[{"name":"data","size_bytes":10737418240,"device_bytes":10737418240,"device":"/dev/sdb","dirty_bytes":0,"set_aside":false,"detached":false,"unfilled":false,"term":"0","direct":true,"clients":1,"error":null}],"#,
             r#""queue":{"bytes":1572864,"items":46,"bytes_hwm":12582912,"items_hwm":390,"reset_bytes_hwm":12582912,"reset_items_hwm":390,"entering_bytes_per_s":0,"leaving_bytes_per_s":0,"full_in_s":null,"limit_bytes":67108864,"limit_items":4194304,"disk_bytes":0,"disk_limit_bytes":0,"disk_bytes_hwm":0,"spilled_bytes":0,"disk_failed":false,"blocked_ms":0,"waits":{"bounds_us":[],"counts":[],"sum_us":0},"waiting_writers":0,"paced_to_bytes_per_s":null,"held_up_ms":null},"#,

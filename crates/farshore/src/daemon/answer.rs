@@ -514,6 +514,7 @@ impl Desk {
     /// What needs no answer of the data thread.
     fn add_what_is_known_here(&self, status: &mut NodeView) {
         status.warnings.extend(self.watch.warnings());
+        status.state_directory = Some(self.watch.directory());
         if let Some(renewal) = &self.renewal {
             status.warnings.extend(renewal.warnings());
             status.tls = Some(renewal.status());

@@ -51,6 +51,7 @@ pub(super) fn status(
         tls: None,
         shared: Some(shared(snapshot)),
         clients: Some(clients(&snapshot.nbd)),
+        state_directory: None,
         lost_log_lines: crate::log::lost_lines(),
         links: link_view::links(config, link_overrides, snapshot),
         groups: groups.map(|(group, snapshot)| group_status(node, overrides, group, snapshot)).collect(),

@@ -7,11 +7,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use host::disk::at_rest::{AtRest, at_rest};
 use settings::{Config, NodeName};
+
+use crate::api::StateDirectoryView;
 
 /// What is looked at, and the problems that were found last.
 pub(super) struct StateWatch {
     state: WatchedDirectory,
+    at_rest: AtRest,
     problems: RefCell<Vec<String>>,
 }
 
@@ -46,7 +50,18 @@ impl StateWatch {
     /// `state`: the directory that this daemon holds.
     pub fn new(state: &Path) -> StateWatch {
         let held = std::fs::metadata(state).ok().map(|found| (found.dev(), found.ino()));
-        StateWatch { state: WatchedDirectory { path: state.to_owned(), held }, problems: RefCell::default() }
+        let at_rest = at_rest(state);
+        StateWatch { state: WatchedDirectory { path: state.to_owned(), held }, at_rest, problems: RefCell::default() }
+    }
+
+    /// Where Farshore's own files lie, as it was at the start.
+    pub fn directory(&self) -> StateDirectoryView {
+        let (encrypted, lies) = match &self.at_rest {
+            AtRest::Encrypted(by) => (Some(true), by),
+            AtRest::Plain(lies) => (Some(false), lies),
+            AtRest::Unknown(why) => (None, why),
+        };
+        StateDirectoryView { path: self.state.path.display().to_string(), encrypted, lies: lies.clone() }
     }
 
     /// Looks again. A problem is logged when it comes up, and stands in status until it is gone.
