@@ -148,9 +148,10 @@ impl Desk {
     ) -> Desk {
         let (overrides, link_overrides) = (Mutex::new(overrides), Mutex::new(link_overrides));
         let now = config.get();
-        let state = &now.node(&node).expect("the node was looked up before").state;
+        let here = now.node(&node).expect("the node was looked up before");
+        let state = &here.state;
         let groups = || now.groups_of(&node).map(|group| group.name.as_str());
-        let (watch, terms) = (StateWatch::new(state), Terms::new(state, terms));
+        let (watch, terms) = (StateWatch::new(here), Terms::new(state, terms));
         let (role_changes, demotions) = (RoleChanges::default(), Demotions::read(state, groups()));
         let (scrubs, reverses) = (Scrubs::new(state), Reverses::read(state, groups()));
         let changing = Mutex::new(());

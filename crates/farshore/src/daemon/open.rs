@@ -27,12 +27,13 @@ use super::detached::DetachRecord;
 use super::device_record::GroupDevices;
 use super::devices::{self, ClosedGroup, StartDecision};
 use super::difference::compare;
+use super::disk_queue::QueuePlace;
 use super::group_directory::{self, GROUPS};
 use super::names::Strays;
 use super::patience::Patience;
 use super::reverses::Reverses;
 use super::seals::{GroupSeals, Seals};
-use super::{disk_queue, link_rate, other_volumes, state_files, terms};
+use super::{link_rate, other_volumes, state_files, terms};
 
 /// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
 /// waits for memory.
@@ -326,8 +327,8 @@ impl GroupOpening<'_> {
     /// Once all groups that start together have what they cannot do without.
     fn open_disk_queue(&self, open: &mut OpenGroup) {
         if let Some(stores) = &mut open.stores {
-            let directory = self.state.join(GROUPS).join(open.config.name.as_str());
-            stores.queue = disk_queue::open(&directory, &open.config, self.patience);
+            let here = self.config.node(self.node).expect("the node was looked up before");
+            stores.queue = QueuePlace::of(here).open(&open.config, self.patience);
         }
     }
 

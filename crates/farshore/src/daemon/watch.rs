@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use host::disk::at_rest::{AtRest, at_rest};
-use settings::{Config, NodeName};
+use settings::{Config, ConfiguredNode, NodeName};
 
 use crate::api::StateDirectoryView;
 
@@ -46,11 +46,23 @@ impl WatchedDirectory {
     }
 }
 
+/// Of two directories the one that is less protected counts.
+fn exposed(at_rest: &AtRest) -> u8 {
+    match at_rest {
+        AtRest::Encrypted(_) => 0,
+        AtRest::Unknown(_) => 1,
+        AtRest::Plain(_) => 2,
+    }
+}
+
 impl StateWatch {
-    /// `state`: the directory that this daemon holds.
-    pub fn new(state: &Path) -> StateWatch {
+    /// `here`: the node that this daemon runs, which holds its state directory.
+    pub fn new(here: &ConfiguredNode) -> StateWatch {
+        let state = &here.state;
         let held = std::fs::metadata(state).ok().map(|found| (found.dev(), found.ino()));
-        let at_rest = at_rest(state);
+        let directories = [Some(state), here.queues.as_ref()].into_iter().flatten();
+        let at_rest =
+            directories.map(|directory| at_rest(directory)).max_by_key(exposed).expect("one directory at least");
         StateWatch { state: WatchedDirectory { path: state.to_owned(), held }, at_rest, problems: RefCell::default() }
     }
 
