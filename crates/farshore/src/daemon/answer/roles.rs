@@ -40,6 +40,15 @@ impl PromotionOrder {
     pub const UNFORCED: PromotionOrder = PromotionOrder { force: false, in_window: false, is_lent: false };
     /// For clients of the peer, with what this node has.
     pub const LENT: PromotionOrder = PromotionOrder { force: true, in_window: false, is_lent: true };
+
+    fn command(self) -> Command {
+        let entropy = entropy();
+        match self {
+            PromotionOrder { in_window: true, .. } => Command::PromoteInWindow { entropy },
+            PromotionOrder { is_lent: true, .. } => Command::PromoteForPeer { entropy },
+            PromotionOrder { force, .. } => Command::Promote { force, entropy },
+        }
+    }
 }
 
 /// The commands around one change of role.
@@ -154,10 +163,7 @@ impl Desk {
                 return Ok(refusal);
             }
         }
-        let command = match how.in_window {
-            true => Command::PromoteInWindow { entropy: entropy() },
-            false => Command::Promote { force: how.force, entropy: entropy() },
-        };
+        let command = how.command();
         let mut reply = self.command(name, command).await?;
         // It is on record, or was refused; or its group has failed.
         alone.is_shown(false);
@@ -265,8 +271,9 @@ impl Desk {
         let is_forced = close_clients && !is_reverse;
         let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced, runs };
         let again = if is_reverse { format!("sync {name} --reverse") } else { format!("demote {name}") };
+        let begins_term = before.is_some() && self.reverses.home(name).is_some_and(|home| home.gives_up.is_some());
         if let Some(now) = &before
-            && hooks.has(RoleHook::BeforeDemote)
+            && (begins_term || hooks.has(RoleHook::BeforeDemote))
             && let Some(refusal) = self.no_demotion(name, now, (close_clients, &again)).await?
         {
             return Ok(refusal);
@@ -282,6 +289,10 @@ impl Desk {
         if before.is_some()
             && let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await
         {
+            return Ok(refusal);
+        }
+        // Last of what may have it refused: whatever was asked before then is of this content, and it stays.
+        if begins_term && let Err(refusal) = lending::gives_content_up(self, name).await {
             return Ok(refusal);
         }
         alone.is_shown(turn.is_some());
