@@ -52,8 +52,7 @@ impl World {
             Event::DeltaSaved(_) => self.checkers.check_saved(&self.cluster, node, group),
             Event::Promoted { .. } => {
                 self.checkers.facts.remove(KnownFact::Resolved(group));
-                check_window(self, node, group)?;
-                check_lent(self, node, group)?;
+                check_promotion(self, node, group)?;
                 is_promoted(self, node, group);
                 self.checkers.newcomers.is_promoted(&self.cluster, node, group)
             }
@@ -215,6 +214,12 @@ fn notes_meeting(world: &mut World, node: usize, event: &Event) {
     if world.unattended {
         world.meetings.push((node, step));
     }
+}
+
+/// It was ordered under a condition, if it was, that holds.
+fn check_promotion(world: &mut World, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+    check_lent(world, node, group)?;
+    check_window(world, node, group)
 }
 
 /// A promotion that is to lose nothing has all that was acknowledged.

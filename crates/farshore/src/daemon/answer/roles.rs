@@ -125,6 +125,15 @@ fn starting(name: &str) -> Reply {
     Reply::refused(RefusalCode::GroupStarting, message)
 }
 
+/// The last that may have a demotion refused. A new term comes behind all else: whoever is attached goes on where nothing was changed.
+async fn last_before_demotion(hooks: &RoleHookCalls<'_>, begins_term: bool) -> Result<(), Reply> {
+    hooks.before(RoleHook::BeforeDemote).await?;
+    match begins_term {
+        true => lending::gives_content_up(hooks.desk, hooks.group.name.as_str()).await,
+        false => Ok(()),
+    }
+}
+
 impl Desk {
     /// One change of role of a group at a time: a term might begin on a node that another promotion has just made primary, or none where a
     /// demotion ends meanwhile. Before the node becomes primary its term is another one: what was asked in an earlier one must not reach this
@@ -287,12 +296,8 @@ impl Desk {
             None => None,
         };
         if before.is_some()
-            && let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await
+            && let Err(refusal) = last_before_demotion(&hooks, begins_term).await
         {
-            return Ok(refusal);
-        }
-        // Last of what may have it refused: whatever was asked before then is of this content, and it stays.
-        if begins_term && let Err(refusal) = lending::gives_content_up(self, name).await {
             return Ok(refusal);
         }
         alone.is_shown(turn.is_some());
