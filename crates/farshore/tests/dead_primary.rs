@@ -49,6 +49,24 @@ fn dies(pair: &mut Pair, store: &ForgetfulStore) {
     pair.until("the group has failed", |pair| pair.status(Side::Near)["state"] == "failed");
 }
 
+/// Both volumes have something that the copy lacks, and one's disk is dead.
+fn behind_and_dead() -> (Pair, ForgetfulStore) {
+    let (mut pair, store) = new_pair(2, "async", "");
+    pair.lay_relay();
+    first_sync(&mut pair);
+    pair.qemu_io(Side::Near, "log", &["write -P 5 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.relay().cut();
+    pair.until("near sees it", |pair| pair.status(Side::Near)["peers"][0]["link"] != "connected");
+    for volume in VOLUMES {
+        pair.qemu_io(Side::Near, volume, &["write -P 9 0 64k", "flush"]);
+    }
+    dies(&mut pair, &store);
+    pair.relay().restore();
+    pair.until("they meet", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    (pair, store)
+}
+
 /// Another disk at the same path, as large, and empty.
 fn has_another_disk(pair: &Pair) {
     let path = pair.device(Side::Near, "data");
@@ -157,8 +175,10 @@ fn what_is_refused_leaves_a_failed_primary_as_it_is() {
     pair.until("it is attached", |pair| pair.status(Side::Near)["volumes"][1]["clients"] == 1);
     dies(&mut pair, &store);
     let yes = ["sync", GROUP, "--reverse", "--yes"];
+    let term = pair.status(Side::Near)["term"].clone();
     let is_untouched = |pair: &mut Pair| {
         let status = pair.status(Side::Near);
+        assert_eq!(status["term"], term, "attached devices go on");
         assert!(status["state"] == "failed" && status["volumes"][0]["detached"] != true, "{status}");
         pair.until("nothing is left of it", |pair| {
             Side::BOTH.iter().all(|node| pair.status(*node)["reverse"].is_null())
@@ -210,25 +230,35 @@ fn a_kill_at_any_moment_is_finished_by_the_same_command() {
     }
 }
 
+/// The same where the daemon dies in the middle of it, whenever: what it had begun it finishes, or has not begun.
+#[test]
+fn a_kill_leaves_one_moment_of_all_volumes() {
+    if must_skip_stores("a_kill_leaves_one_moment_of_all_volumes") {
+        return;
+    }
+    for wait_ms in [60, 90, 120, 150, 190, 230, 300] {
+        let (mut pair, store) = behind_and_dead();
+        let words = ["sync", GROUP, "--reverse", "--yes"];
+        let typed = Background::start(pair.command(Side::Near, &words));
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        pair.kill(Side::Near);
+        pair.serve(Side::Near);
+        let (_, said) = typed.finish(&mut pair);
+        println!("after {wait_ms} ms: {}", said.trim());
+        pair.until("the same command is taken", |pair| pair.output_of(Side::Near, &words).0 < 2);
+        until_served_by_far(&mut pair);
+        pair.qemu_io(Side::Near, "log", &["read -P 5 0 1M"]);
+        drop(store);
+    }
+}
+
 /// What the other volume had alone was sent to a copy that lacks the dead one's: no moment had both.
 #[test]
 fn what_is_served_is_one_moment_of_all_volumes() {
     if must_skip_stores("what_is_served_is_one_moment_of_all_volumes") {
         return;
     }
-    let (mut pair, store) = new_pair(2, "async", "");
-    pair.lay_relay();
-    first_sync(&mut pair);
-    pair.qemu_io(Side::Near, "log", &["write -P 5 0 1M", "flush"]);
-    pair.wait_for_rest(Side::Near);
-    pair.relay().cut();
-    pair.until("near sees it", |pair| pair.status(Side::Near)["peers"][0]["link"] != "connected");
-    for volume in VOLUMES {
-        pair.qemu_io(Side::Near, volume, &["write -P 9 0 64k", "flush"]);
-    }
-    dies(&mut pair, &store);
-    pair.relay().restore();
-    pair.until("they meet", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    let (mut pair, store) = behind_and_dead();
     pair.until("it is done", |pair| pair.output_of(Side::Near, &["sync", GROUP, "--reverse", "--yes"]).0 == 0);
     until_served_by_far(&mut pair);
     pair.qemu_io(Side::Near, "log", &["read -P 5 0 1M"]);

@@ -50,6 +50,10 @@ impl Group {
                     );
                     cx.refuse(id, RefusalCode::RecordUnknown, why);
                 }
+                AfterSuper::StaysSecondary { id, .. } => {
+                    self.common.lifecycle.enter(Phase::Running);
+                    cx.refuse(id, RefusalCode::StoreFailed, Broken::Superblock.words());
+                }
                 AfterSuper::PointGone { answer: Some((id, _)) } => {
                     // One of its slots may say it.
                     let why = format!(
@@ -111,6 +115,7 @@ impl Group {
                     self.say_hello(cx, FrameKind::GroupState);
                 }
             }
+            AfterSuper::StaysSecondary { id, code, why } => self.stays_secondary(cx, id, (code, why)),
             AfterSuper::FlushRecorded { volume, through, waiters } => {
                 self.common.flush_recorded(cx, volume, through, waiters)
             }

@@ -481,6 +481,13 @@ impl Secondary {
     }
 
     /// What was saved is not needed any more.
+    /// It went back for a promotion that is not made: the volumes hold the point, on record, and nothing that was saved is needed any more.
+    pub fn stands_at_point(&mut self, common: &mut GroupCommon) {
+        if self.rollback.take().is_some() && common.sb.rollback_point.id == 0 {
+            self.empty_undo(common);
+        }
+    }
+
     pub fn empty_undo(&mut self, common: &mut GroupCommon) {
         self.replica.forget_saves();
         self.undo_damaged = None;

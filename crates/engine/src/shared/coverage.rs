@@ -169,6 +169,8 @@ coverage_points! {
     PeerWindowTakenBack,
     AnswerHeldForWindow,
     PromotedInWindow,
+    PromotedForPeer,
+    PromotionForPeerEnded,
 }
 
 /// How often each branch was taken.

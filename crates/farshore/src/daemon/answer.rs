@@ -636,7 +636,7 @@ impl Desk {
         if let (Err((key, why)), true) = (effective.check_ladder(), was_sound) {
             return Ok(Reply::error(ErrorCode::BadValue, format!("{key}: {why}")));
         }
-        let command = Command::Set(effective.for_engine());
+        let command = Command::Set(self.reverses.settings_now(name, effective.for_engine()));
         let mut warnings = match self.control.command(id, command).await? {
             CommandResult::Done(_) | CommandResult::Unchanged(_) => Vec::new(),
             CommandResult::Warning(text) => vec![text],

@@ -415,7 +415,11 @@ pub(super) fn setup(
     notices: NoticeSender,
 ) -> DriverSetup {
     let here = config.node(node).expect("the node was looked up before");
-    let settings = |group: &OpenGroup| overrides.of(&group.config.name).effective(&group.config.settings).for_engine();
+    let reverses = Reverses::read(&here.state, config.groups_of(node).map(|group| group.name.as_str()));
+    let settings = |group: &OpenGroup| {
+        let settings = overrides.of(&group.config.name).effective(&group.config.settings).for_engine();
+        reverses.settings_now(group.config.name.as_str(), settings)
+    };
     let memory_bytes = config.memory_bytes(here);
     let mut engine_groups = Vec::new();
     let mut setups = Vec::new();
@@ -446,8 +450,7 @@ pub(super) fn setup(
         front_bytes: bytes(memory_bytes.saturating_mul(2).saturating_add(FRONT_IN_FLIGHT_BYTES)),
         // The windows keep it lower, also those of groups that come later.
         arriving_bytes: bytes(memory_bytes.saturating_mul(2).saturating_add(largest_frames)),
-        served: Reverses::read(&here.state, config.groups_of(node).map(|group| group.name.as_str()))
-            .served(config, node),
+        served: reverses.served(config, node),
         notices,
     }
 }

@@ -9,12 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use engine::Settings;
 use host::driver::ServedElsewhere;
 use settings::{Config, NodeName, durable};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::checked_text;
@@ -31,6 +33,7 @@ const FULL: &str = "full";
 const GIVES_UP: &str = "gives-up";
 const DISCARD: &str = "discard";
 const SKIP_HOOKS: &str = "skip-hooks";
+const WITHOUT_DEAD: &str = "without-dead";
 /// How long the state disk is waited for.
 const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -56,12 +59,14 @@ pub(super) struct ReverseHome {
 }
 
 /// How what the peer lacks is given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct GivesUp {
     /// Nothing of it is saved.
     pub discard: bool,
     /// No command of the configuration is run at the peer.
     pub skip_hooks: bool,
+    /// This node is the primary still, goes on without its dead disks, and sends nothing until it is demoted, which nothing refuses any more.
+    pub without_dead: bool,
 }
 
 /// A reverse sync of a group.
@@ -87,6 +92,24 @@ pub(super) struct Reverses {
     begun: Cell<u64>,
     /// Groups that are primary for a moment, and send nothing unasked.
     still: RefCell<BTreeSet<String>>,
+    /// Groups of which one is being begun, on record or not.
+    begins: RefCell<BTreeSet<String>>,
+    /// The numbers of those that a forced promotion has ended, by group, until another one begins.
+    forced: RefCell<BTreeMap<String, u64>>,
+    /// Records are written one after the other: one that nobody waits for any more comes before what is written next.
+    writes: Arc<Mutex<()>>,
+}
+
+/// A reverse sync that is being begun, until this is dropped: no other one of its group is.
+pub(super) struct ReverseBegun<'a> {
+    reverses: &'a Reverses,
+    group: String,
+}
+
+impl Drop for ReverseBegun<'_> {
+    fn drop(&mut self) {
+        self.reverses.begins.borrow_mut().remove(&self.group);
+    }
 }
 
 impl Reverses {
@@ -105,8 +128,29 @@ impl Reverses {
             };
             Some((name.to_owned(), KnownReverse { why, ..KnownReverse::new(place, 0) }))
         });
-        let known = RefCell::new(known.collect());
-        Reverses { groups, known, begun: Cell::new(0), still: RefCell::default() }
+        let known: BTreeMap<String, KnownReverse> = known.collect();
+        let still =
+            known.iter().filter(|(_, known)| known.place.stands_still()).map(|(name, _)| name.clone()).collect();
+        Reverses {
+            groups,
+            known: RefCell::new(known),
+            begun: Cell::new(0),
+            still: RefCell::new(still),
+            begins: RefCell::default(),
+            forced: RefCell::default(),
+            writes: Arc::default(),
+        }
+    }
+
+    /// Nobody else begins one of this group meanwhile. `None`: somebody does.
+    pub fn begin(&self, group: &str) -> Option<ReverseBegun<'_>> {
+        let is_first = self.begins.borrow_mut().insert(group.to_owned());
+        is_first.then(|| ReverseBegun { reverses: self, group: group.to_owned() })
+    }
+
+    /// One is being begun here, on record or not.
+    pub fn is_begun(&self, group: &str) -> bool {
+        self.begins.borrow().contains(group)
     }
 
     /// What the data thread begins with.
@@ -149,6 +193,11 @@ impl Reverses {
         let known = self.known.borrow();
         let homes = known.iter().filter(|(_, known)| known.place != ReversePlace::Server);
         homes.map(|(name, known)| (name.clone(), known.number)).collect()
+    }
+
+    /// The numbers of those that a forced promotion of this node has ended, by group.
+    pub fn forced_numbers(&self) -> BTreeMap<String, u64> {
+        self.forced.borrow().clone()
     }
 
     /// Groups whose clients are at home here.
@@ -208,12 +257,12 @@ impl Reverses {
         }
     }
 
-    /// Until its role has changed the group begins no sync, whatever its settings say.
-    pub fn stands_still(&self, group: &str, is_still: bool) {
+    /// Until its role has changed the group begins no sync, whatever its settings say. True: this is new.
+    pub fn stands_still(&self, group: &str, is_still: bool) -> bool {
         let mut still = self.still.borrow_mut();
         match is_still {
-            true => _ = still.insert(group.to_owned()),
-            false => _ = still.remove(group),
+            true => still.insert(group.to_owned()),
+            false => still.remove(group),
         }
     }
 
@@ -228,17 +277,45 @@ impl Reverses {
     /// # Errors
     /// A sentence: the state disk takes no change, or does not answer.
     pub async fn record(&self, group: &str, place: ReversePlace) -> Result<(), String> {
-        self.written(group, Some(place)).await?;
+        if let Err(why) = self.written(group, Some(place)).await {
+            if self.place(group).is_none() {
+                // It may be written when nobody waits for it any more.
+                tokio::spawn(self.writing(group, None));
+            }
+            return Err(why);
+        }
         let mut known = self.known.borrow_mut();
         match known.get_mut(group) {
             // What it had come to nothing for counts no more.
-            Some(known) => *known = KnownReverse { why: None, next_try: None, place, ..known.clone() },
+            Some(known) => known.is_at(place),
             None => {
                 self.begun.set(self.begun.get() + 1);
+                self.forced.borrow_mut().remove(group);
                 known.insert(group.to_owned(), KnownReverse::new(place, self.begun.get()));
             }
         }
         Ok(())
+    }
+
+    /// A step of one that is known is on record, unless that has ended meanwhile. False: it has, and is not on record any more.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn goes_on(&self, group: &str, place: ReversePlace) -> Result<bool, String> {
+        let number = |reverses: &Reverses| reverses.known.borrow().get(group).map(|known| known.number);
+        let Some(before) = number(self) else { return Ok(false) };
+        self.written(group, Some(place)).await?;
+        match number(self) {
+            Some(now) if now == before => {
+                if let Some(known) = self.known.borrow_mut().get_mut(group) {
+                    known.is_at(place);
+                }
+                Ok(true)
+            }
+            // Another one has a record of its own, which comes behind this one.
+            Some(_) => Ok(false),
+            None => self.written(group, None).await.map(|()| false),
+        }
     }
 
     /// It is over.
@@ -253,26 +330,62 @@ impl Reverses {
         Ok(())
     }
 
+    /// A forced promotion of this node has ended it, on record or not.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn end_by_force(&self, group: &str) -> Result<(), String> {
+        if let Some(known) = self.known.borrow_mut().remove(group) {
+            self.forced.borrow_mut().insert(group.to_owned(), known.number);
+        }
+        self.written(group, None).await
+    }
+
     async fn written(&self, group: &str, place: Option<ReversePlace>) -> Result<(), String> {
-        let path = self.groups.join(group).join(FILE);
-        let shown = path.display().to_string();
-        let write = move || match place {
-            Some(place) => durable::replace(&path, encode(place).as_bytes()),
-            None => remove(&path),
-        };
-        match timeout(RECORD_PATIENCE, tokio::task::spawn_blocking(write)).await {
-            Ok(written) => {
-                let written = written.expect("writing a file does not panic");
-                written.map_err(|error| format!("{shown} cannot be written: {error}"))
-            }
+        let shown = self.path(group).display().to_string();
+        match timeout(RECORD_PATIENCE, self.writing(group, place)).await {
+            Ok(written) => written.map_err(|error| format!("{shown} cannot be written: {error}")),
             Err(_) => Err(format!("{shown} is not written after {RECORD_PATIENCE:?}: the state disk does not answer")),
         }
+    }
+
+    fn path(&self, group: &str) -> PathBuf {
+        self.groups.join(group).join(FILE)
+    }
+
+    fn writing(
+        &self,
+        group: &str,
+        place: Option<ReversePlace>,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let (path, writes) = (self.path(group), self.writes.clone());
+        async move {
+            let turn = writes.lock_owned().await;
+            let write = move || {
+                let _turn = turn;
+                match place {
+                    Some(place) => durable::replace(&path, encode(place).as_bytes()),
+                    None => remove(&path),
+                }
+            };
+            tokio::task::spawn_blocking(write).await.expect("writing a file does not panic")
+        }
+    }
+}
+
+impl ReversePlace {
+    fn stands_still(self) -> bool {
+        matches!(self, ReversePlace::Home(ReverseHome { gives_up: Some(GivesUp { without_dead: true, .. }), .. }))
     }
 }
 
 impl KnownReverse {
     fn new(place: ReversePlace, number: u64) -> KnownReverse {
         KnownReverse { number, place, why: None, next_try: None, in_vain_since: None, is_busy: false }
+    }
+
+    fn is_at(&mut self, place: ReversePlace) {
+        (self.place, self.why, self.next_try) = (place, None, None);
     }
 }
 
@@ -317,7 +430,11 @@ fn decode(words: &str) -> Option<ReversePlace> {
     }
     let words: Vec<&str> = words.split(' ').collect();
     let has = |word| words.contains(&word);
-    let gives_up = has(GIVES_UP).then(|| GivesUp { discard: has(DISCARD), skip_hooks: has(SKIP_HOOKS) });
+    let gives_up = has(GIVES_UP).then(|| GivesUp {
+        discard: has(DISCARD),
+        skip_hooks: has(SKIP_HOOKS),
+        without_dead: has(WITHOUT_DEAD),
+    });
     let home = ReverseHome { full: has(FULL), gives_up };
     (home.words() == words).then_some(ReversePlace::Home(home))
 }
@@ -331,6 +448,7 @@ impl ReverseHome {
             (GIVES_UP, is(|_| true)),
             (DISCARD, is(|gives_up| gives_up.discard)),
             (SKIP_HOOKS, is(|gives_up| gives_up.skip_hooks)),
+            (WITHOUT_DEAD, is(|gives_up| gives_up.without_dead)),
         ];
         all.into_iter().filter(|(_, is_said)| *is_said).map(|(word, _)| word).collect()
     }
@@ -348,8 +466,9 @@ mod tests {
         let before = reverses();
         assert_eq!(before.place("db"), None);
         let homes = [false, true].into_iter().flat_map(|full| {
-            let gives_up = [(false, false), (true, false), (true, true)];
-            let gives_up = gives_up.map(|(discard, skip_hooks)| Some(GivesUp { discard, skip_hooks }));
+            let gives_up = [(false, false, false), (true, false, true), (true, true, false)];
+            let gives_up =
+                gives_up.map(|(discard, skip_hooks, without_dead)| Some(GivesUp { discard, skip_hooks, without_dead }));
             let all = gives_up.into_iter().chain([None]);
             all.map(move |gives_up| ReversePlace::Home(ReverseHome { full, gives_up }))
         });
@@ -372,6 +491,40 @@ mod tests {
         for known in [&before, &reverses()] {
             assert_eq!(known.place("db"), None);
         }
+    }
+
+    /// A step that was under way put a reverse sync on record again that a forced promotion had ended.
+    #[tokio::test]
+    async fn a_step_leaves_no_record_behind_what_has_ended() {
+        let state = tempfile::tempdir().expect("a directory");
+        fs::create_dir_all(state.path().join(GROUPS).join("db")).expect("made");
+        let reverses = Reverses::read(state.path(), ["db"].into_iter());
+        let (home, kept) = (
+            ReversePlace::Home(ReverseHome { full: true, gives_up: None }),
+            ReversePlace::Home(ReverseHome::default()),
+        );
+        let on_record = || Reverses::read(state.path(), ["db"].into_iter()).place("db");
+        assert_eq!((reverses.goes_on("db", kept).await, on_record()), (Ok(false), None), "none is known");
+        reverses.record("db", home).await.expect("written");
+        assert_eq!((reverses.goes_on("db", kept).await, on_record()), (Ok(true), Some(kept)));
+        // The step waits for the disk, and the promotion comes meanwhile.
+        let (step, promotion) = tokio::join!(reverses.goes_on("db", home), reverses.end_by_force("db"));
+        assert_eq!((step, promotion), (Ok(false), Ok(())));
+        assert_eq!((reverses.place("db"), on_record()), (None, None));
+        assert_eq!(reverses.forced_numbers().get("db"), Some(&1));
+        reverses.record("db", home).await.expect("written");
+        assert!(reverses.forced_numbers().is_empty(), "another one has begun");
+    }
+
+    /// What was written late is not what stays: whoever is told that nothing was changed finds nothing changed.
+    #[tokio::test]
+    async fn of_two_that_begin_at_once_one_does() {
+        let state = tempfile::tempdir().expect("a directory");
+        let reverses = Reverses::read(state.path(), ["db"].into_iter());
+        let first = reverses.begin("db").expect("nobody else");
+        assert!(reverses.is_begun("db") && reverses.begin("db").is_none() && reverses.begin("web").is_some());
+        drop(first);
+        assert!(!reverses.is_begun("db") && reverses.begin("db").is_some());
     }
 
     /// Whoever came to the group's exports would have been a second writer beside the peer's clients.

@@ -40,6 +40,12 @@ enum OperatorPlan {
         home: usize,
         asked: Option<CommandId>,
     },
+    /// The same where the other node lacks something: this one is demoted first, then that one is promoted for its clients.
+    Lend {
+        home: usize,
+        demoted: CommandId,
+        asked: Option<CommandId>,
+    },
     /// Both went on alone: the content of one is kept, and the other one yields.
     Resolve {
         keep: usize,
@@ -488,6 +494,16 @@ impl Operator {
                 Some(false) => None,
                 None => Some(plan).filter(|_| world.cluster[primary].up()),
             },
+            OperatorPlan::Lend { home, demoted, asked: None } => match answered(world, Some(demoted)) {
+                Some(true) => Operator::lends(world, group, (home, demoted)),
+                Some(false) => None,
+                None => Some(plan).filter(|_| world.cluster[home].up()),
+            },
+            OperatorPlan::Lend { home, asked, .. } => match answered(world, asked) {
+                Some(true) => return self.is_reversed(world, group, home),
+                Some(false) => Some(OperatorPlan::SwitchPromote { asked: None }),
+                None => Some(plan).filter(|_| world.cluster[world.cluster.other(group, home)].up()),
+            },
             OperatorPlan::Resolve { .. } => Operator::goes_on_resolving(world, group, plan),
             OperatorPlan::FailOver { asked: None } => Operator::fails_over(world, group),
             OperatorPlan::FailOver { asked } => match answered(world, asked) {
@@ -515,6 +531,9 @@ impl Operator {
         let in_step = matches!(shown.state, State::Replicating | State::CatchingUp);
         let asked = if in_step && !shown.volumes.iter().any(lacks) {
             Operator::switches_over(world, home, group, server)
+        } else if world.cluster.options.forks && world.rng.percent(50) {
+            let demoted = world.command(home, group, Command::Demote);
+            return Some(OperatorPlan::Lend { home, demoted, asked: None });
         } else if shown.state == State::Syncing {
             // It holds no image before that ends.
             return Some(OperatorPlan::Reverse { home, asked: None }).filter(|_| !world.rng.percent(5));
@@ -527,12 +546,30 @@ impl Operator {
         Some(OperatorPlan::Reverse { home, asked: Some(asked) })
     }
 
+    /// This node is secondary, and the other one is promoted for its clients once it has heard that. Now and then somebody takes it back meanwhile.
+    fn lends(world: &mut World, group: GroupId, (home, demoted): (usize, CommandId)) -> Option<OperatorPlan> {
+        let server = world.cluster.other(group, home);
+        let (plan, entropy) = (OperatorPlan::Lend { home, demoted, asked: None }, world.rng.draw());
+        let peer = world.cluster[server].status_of(group).and_then(|shown| shown.peer.role);
+        if peer != Some(Role::Secondary) {
+            return Some(plan).filter(|_| !world.rng.percent(5));
+        }
+        let asked = world.command(server, group, Command::PromoteForPeer { entropy });
+        if world.rng.percent(50) {
+            // That one is slow to go back.
+            world.cluster[server].storage.trouble.slow_until = world.now() + 1_000_000_000;
+            let entropy = world.rng.draw();
+            world.command(home, group, Command::Promote { force: true, entropy });
+        }
+        Some(OperatorPlan::Lend { home, demoted, asked: Some(asked) })
+    }
+
     /// The other node was promoted: beside a primary its content is kept. Then it travels, now and then all of it.
     fn is_reversed(&mut self, world: &mut World, group: GroupId, home: usize) {
         let server = world.cluster.other(group, home);
-        self.plans.remove(&group);
         self.reversed.insert(group, home);
-        if [home, server].into_iter().all(|node| world.cluster.is_primary(node, group)) {
+        let is_lent = matches!(self.plans.remove(&group), Some(OperatorPlan::Lend { .. }));
+        if is_lent || [home, server].into_iter().all(|node| world.cluster.is_primary(node, group)) {
             self.resolves(world, group, server);
         } else if world.cluster.options.spread.is_none() && world.rng.percent(30) {
             world.command(server, group, Command::Sync { full: true });

@@ -52,7 +52,7 @@ impl World {
             Event::DeltaSaved(_) => self.checkers.check_saved(&self.cluster, node, group),
             Event::Promoted { .. } => {
                 self.checkers.facts.remove(KnownFact::Resolved(group));
-                check_window(self, node, group)?;
+                check_promotion(self, node, group)?;
                 is_promoted(self, node, group);
                 self.checkers.newcomers.is_promoted(&self.cluster, node, group)
             }
@@ -216,12 +216,39 @@ fn notes_meeting(world: &mut World, node: usize, event: &Event) {
     }
 }
 
+/// It was ordered under a condition, if it was, that holds.
+fn check_promotion(world: &mut World, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+    check_lent(world, node, group)?;
+    check_window(world, node, group)
+}
+
 /// A promotion that is to lose nothing has all that was acknowledged.
 fn check_window(world: &mut World, node: usize, group: GroupId) -> Result<(), OracleFailure> {
     let is_in_window = world.cluster.ledger.promotes_in_window(group, node);
     let was_forked = world.checkers.facts.has(KnownFact::Forked(group)) || world.cluster.primary(group) == node;
     let Some(glance) = world.glance(node, group).filter(|_| is_in_window && !was_forked) else { return Ok(()) };
     world.checkers.writes.check_handover(group, glance.identity.parent)
+}
+
+/// Whoever goes back for the clients of his peer hears meanwhile who that is by now.
+pub(super) fn sees_lent(world: &mut World, node: usize) {
+    for group in world.cluster.ledger.lent(node) {
+        let goes_back = |inside: String| inside.starts_with("RollingBack");
+        if world.cluster[node].explain(group).is_some_and(goes_back) {
+            let shown = world.cluster[node].status_of(group);
+            let is_primary = shown.is_some_and(|shown| shown.peer.role == Some(Role::Primary));
+            world.cluster.ledger.hears_of_primary(group, node, is_primary);
+        }
+    }
+}
+
+/// A promotion for the clients of a peer is none beside a primary.
+fn check_lent(world: &World, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+    if !world.cluster.ledger.is_lent_beside_primary(group, node) {
+        return Ok(());
+    }
+    let what = format!("node {node} is promoted for the clients of a peer that it knows to be primary");
+    Err(OracleFailure::new(Oracle::OneWriter, what))
 }
 
 /// What the oracle of writes hears: by the numbers of volumes, and not by their positions.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use engine::{Input, Node, Output, RequestId, Token};
 
-use super::{World, WorldEvent, other_volumes, resets};
+use super::{World, WorldEvent, observing, other_volumes, resets};
 use crate::nodes::storage::{BegunOutput, DiskJob};
 use crate::oracle::{Oracle, OracleFailure};
 use crate::trips::Instant;
@@ -81,6 +81,7 @@ impl World {
         let comes_in_crowds =
             matches!(input, Input::Io { .. } | Input::Frame { .. } | Input::Sent { .. } | Input::Request { .. });
         engine.handle(clocks, input);
+        observing::sees_lent(self, node);
         let held = self.checkers.check_held(&self.cluster, node);
         self.check(held);
         let turn_ns = self.cluster.options.turn_ns;

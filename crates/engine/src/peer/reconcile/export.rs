@@ -14,6 +14,9 @@ use crate::{Event, Output, StartAlone};
 use alloc::format;
 use alloc::string::String;
 
+/// Of a primary that was reset: its peer may be the primary by now, and a dead one ends the link no sooner than that's timeout says.
+const CLOSED_UNTIL_HEARD: &str = "the export opens once the peer has said who it is, or the link to it has ended";
+
 impl Reconciliation {
     /// Why the state is what it is, and while the export waits for its operator how it opens, whatever else has happened since.
     pub fn shown_reason(&self, common: &GroupCommon, peer: &Greeting) -> String {
@@ -28,6 +31,7 @@ impl Reconciliation {
             _ if common.awaits_peer() && peer.unfit().is_some() && peer.served_last() => {
                 format!("{why}; {CLOSED_BESIDE_PRIMARY}")
             }
+            _ if common.awaits_peer() && peer.is_missing() => format!("{why}; {CLOSED_UNTIL_HEARD}"),
             _ => why.into(),
         }
     }

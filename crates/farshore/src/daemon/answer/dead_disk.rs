@@ -249,7 +249,7 @@ impl DiskDesk<'_> {
                  for good, restart the daemon of this node first"
                     .to_owned()
             }
-            reply @ Reply::Error { .. } => return Ok(Err(reply)),
+            Reply::Error { message, .. } => message,
             _ => match self.0.refused.why(name) {
                 Some(why) => format!("it is not taken up: {why}"),
                 None => return Ok(Ok(())),

@@ -1,6 +1,8 @@
 //! What a change of role means where one node serves the clients of the other (docs/book/decisions/0063-reverse-sync.md).
 
-use engine::GroupId;
+use engine::state::{Broken, State};
+use engine::status::GroupStatus;
+use engine::{Command, GroupId};
 use host::driver::{ClientsOrder, Gone};
 use settings::NodeName;
 
@@ -15,6 +17,32 @@ pub(super) async fn begins_term(desk: &Desk, name: &str, force: bool) -> Result<
         return Ok(Ok(None));
     }
     Ok(desk.terms.begin(name).await)
+}
+
+/// What clients have seen here is about to be given up for the peer's content: a term of its own begins with that.
+pub(super) async fn gives_content_up(desk: &Desk, name: &str) -> Result<(), Reply> {
+    let begun = desk.terms.begin(name).await;
+    begun
+        .map(drop)
+        .map_err(|why| Reply::failed(DeskRefusal::TermNotRecorded, format!("{name}: nothing was demoted: {why}")))
+}
+
+/// A group that stood still for a reverse sync sends as its settings say.
+pub(super) async fn stands_still_no_more(desk: &Desk, name: &str, id: GroupId) -> Result<(), Gone> {
+    if !desk.reverses.stands_still(name, false) {
+        return Ok(());
+    }
+    desk.control.lend(id, None).await?;
+    let settings = desk.settings_of_groups().await;
+    if let Some((id, settings)) = settings.into_iter().find(|(of, _)| *of == id) {
+        desk.control.command(id, Command::Set(settings)).await?;
+    }
+    Ok(())
+}
+
+/// Whether this node is the primary on record only a reset tells: nothing is done on its word before that.
+pub(super) fn role_is_unknown(now: &GroupStatus) -> bool {
+    now.state == State::Failed(Broken::Superblock)
 }
 
 /// From now on the exports of this node are for the clients of the peer, or not any more. The answer, if it cannot be.
@@ -44,7 +72,7 @@ pub(super) async fn serves(desk: &Desk, name: &str, is_server: bool) -> Result<R
 /// An operator has promoted this node by force: whatever was agreed on with the peer counts no more. True: something was.
 pub(super) async fn is_forced(desk: &Desk, name: &str, id: GroupId) -> Result<bool, Gone> {
     let Some(place) = desk.reverses.place(name) else { return Ok(false) };
-    if let Err(why) = desk.reverses.end(name).await {
+    if let Err(why) = desk.reverses.end_by_force(name).await {
         tracing::warn!("{name}: {why}");
     }
     match place {
@@ -76,6 +104,7 @@ pub(super) fn begun(name: &str, peer: &NodeName, full: bool) -> String {
 
 /// Clients are served here as before, and the peer hears of that. If it does not hear, it finds out.
 pub(super) async fn never_began(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
+    stands_still_no_more(desk, name, id).await?;
     desk.control.clients(id, ClientsOrder::GoOn).await?;
     if let Err(why) = desk.reverses.end(name).await {
         tracing::warn!("{name}: {why}");

@@ -19,8 +19,12 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use super::Desk;
-use super::giving_up::{GivingUp, PeerStep, dead_disks, next_step, typed_again};
-use super::lending::{answered, begun, ends, is_over_there, never_began, serves};
+use super::giving_up::{
+    GivingUp, PeerStep, dead_disks, goes_on_without_dead, is_record_unknown, next_step, typed_again, unknown_role,
+};
+use super::lending::{
+    answered, begun, ends, is_over_there, never_began, role_is_unknown, serves, stands_still_no_more,
+};
 use super::resets::snapshot_of;
 use super::roles::{PromotionOrder, RunHooks, is_unanswered};
 use super::switchover::AnnouncedSwitchover;
@@ -76,15 +80,17 @@ pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Go
 async fn under_way(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &NodeName)) -> Result<Option<Reply>, Gone> {
     let name = order.group.as_str();
     let until = Instant::now() + REVERSE_STEP_PATIENCE;
-    while desk.reverses.is_home(name) {
+    while desk.reverses.is_home(name) || desk.reverses.is_begun(name) {
         let now = desk.status_of(id).await?;
-        if now.is_some_and(|now| !now.starting && now.role == Role::Secondary) {
+        if now.as_ref().is_some_and(role_is_unknown) {
+            let message = format!("{name}: nothing was changed: the group has failed: first 'farshore reset {name}'");
+            return Ok(Some(Reply::refused(RefusalCode::GroupFailed, message)));
+        }
+        if desk.reverses.is_home(name) && now.is_some_and(|now| !now.starting && now.role == Role::Secondary) {
             return typed_again(desk, order, (id, peer)).await.map(Some);
         }
         if Instant::now() >= until {
-            let message =
-                format!("{name}: a reverse sync is being begun, or comes to its end: 'farshore status {name}'");
-            return Ok(Some(Reply::refused(DeskRefusal::ReverseUnderWay, message)));
+            return Ok(Some(is_being_begun(name)));
         }
         sleep(QUIET_LOOK).await;
     }
@@ -96,6 +102,13 @@ async fn under_way(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &Nod
         return Ok(Some(Reply::refused(DeskRefusal::ReverseUnderWay, message)));
     }
     Ok(None)
+}
+
+fn is_being_begun(name: &str) -> Reply {
+    let message = format!(
+        "{name}: nothing was changed: a reverse sync is being begun, or comes to its end: 'farshore status {name}', then type this again"
+    );
+    Reply::refused(DeskRefusal::ReverseUnderWay, message)
 }
 
 async fn is_primary(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
@@ -166,6 +179,8 @@ struct Begin<'a> {
 
 impl Begin<'_> {
     async fn run(&self, now: &GroupStatus, dead: Vec<String>) -> Result<Reply, Gone> {
+        // Until it is on record, for which a disk may be waited, nothing else tells of it.
+        let Some(_alone) = self.desk.reverses.begin(self.name()) else { return Ok(is_being_begun(self.name())) };
         let is_whole = now.volumes.iter().all(|volume| !volume.is_aside && !volume.is_detached && !volume.is_unfilled);
         let in_step = matches!(now.state, State::Replicating | State::CatchingUp);
         if in_step && is_whole {
@@ -211,8 +226,10 @@ impl Begin<'_> {
             ..SwitchoverOrder::default()
         };
         let reply = desk.hand_over((self.group, self.peer), &switchover, (now, &alone)).await?;
-        let is_demoted = desk.status_of(self.id).await?.is_some_and(|now| now.role == Role::Secondary);
-        if !is_demoted {
+        if is_record_unknown(&reply) {
+            return Ok(unknown_role(reply));
+        }
+        if desk.status_of(self.id).await?.is_none_or(|now| now.role == Role::Primary) {
             never_began(desk, (name, self.id), self.peer).await?;
             return Ok(reply);
         }
@@ -270,6 +287,7 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
             "{name}: this node does not serve the clients of node {peer} any more; its own exports are open, if it is the primary"
         )));
     }
+    stands_still_no_more(desk, name, id).await?;
     desk.control.clients(id, ClientsOrder::Part).await?;
     let serves = desk.status_of(id).await?.is_some_and(|now| now.peer.role == Some(Role::Primary));
     let mut warnings = Vec::new();
@@ -331,11 +349,29 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
     }
     let announced = desk.announced.borrow_mut().remove(&id).filter(AnnouncedSwitchover::is_fresh);
     let runs = RunHooks { skipped: skip_hooks, before_has_run: announced.is_some() };
-    let reply = desk.promote(name, PromotionOrder::LENT, runs).await?;
+    let mut reply = desk.promote(name, PromotionOrder::LENT, runs).await?;
+    if let Reply::Ok { message, warnings, .. } = &mut reply {
+        // What the peer has that is missing here it has given up by then.
+        warnings.retain(|warning| !message.contains(warning.as_str()));
+        warnings.extend(served_apart(desk, &group, id).await?);
+    }
     if !is_primary(desk, id).await? && !desk.role_changes.is_changing(name) {
         _ = serves(desk, name, false).await?;
     }
     Ok(reply)
+}
+
+/// Volumes whose content here is of another moment than that of the others.
+async fn served_apart(desk: &Desk, group: &ConfiguredGroup, id: GroupId) -> Result<Option<String>, Gone> {
+    let Some(now) = desk.status_of(id).await? else { return Ok(None) };
+    let volumes = group.volumes.iter().zip(&now.volumes).filter(|(_, now)| now.is_aside && !now.is_detached);
+    let names: Vec<&str> = volumes.map(|(named, _)| named.name.as_str()).collect();
+    Ok((!names.is_empty()).then(|| {
+        format!(
+            "volume {} is served as it stands here, which is older than the other volumes, or of several moments",
+            names.join(" and ")
+        )
+    }))
 }
 
 async fn lends_no_more(
@@ -425,15 +461,19 @@ async fn go_on(desk: &Desk, name: &str) -> Result<(), Gone> {
     let Some(peer) = group.peer_of(&desk.node).cloned() else { return Ok(()) };
     let snapshot = desk.control.snapshot().await?;
     let Some(found) = snapshot.groups.into_iter().find(|found| found.status.id == id) else { return Ok(()) };
-    let (now, forward) = (found.status, found.forward);
-    // It is being begun, or this node takes over just now.
-    if now.starting || desk.role_changes.is_changing(name) {
+    let now = &found.status;
+    // It is being begun, or this node takes over just now; or only a reset tells which of the two.
+    if now.starting || desk.role_changes.is_changing(name) || role_is_unknown(now) {
         return Ok(());
     }
     if now.role == Role::Primary {
+        let home = desk.reverses.home(name).filter(|home| home.gives_up.is_some_and(|gives_up| gives_up.without_dead));
+        if let Some(home) = home {
+            return goes_on_without_dead(desk, (&group, id), (&peer, home), &found).await;
+        }
         return is_over(desk, (name, id), &peer).await;
     }
-    if forward.is_none() {
+    if found.forward.is_none() {
         desk.control.clients(id, ClientsOrder::Forward).await?;
     }
     if !desk.reverses.is_due(name) {
@@ -446,12 +486,12 @@ async fn go_on(desk: &Desk, name: &str) -> Result<(), Gone> {
         };
     }
     match now.peer.role {
-        Some(Role::Secondary) => nobody_is_primary(desk, (name, &peer), &now).await,
+        Some(Role::Secondary) => nobody_is_primary(desk, (name, &peer), now).await,
         Some(Role::Primary) => {
             if desk.reverses.home(name).is_some_and(|home| home.full) {
                 return order_full_sync(desk, name, &peer).await;
             }
-            match lacks_still(&now) {
+            match lacks_still(now) {
                 Some(_) => Ok(()),
                 None => take_over(desk, (name, id), &peer).await,
             }
@@ -472,6 +512,7 @@ fn lacks_still(now: &GroupStatus) -> Option<&'static str> {
 
 /// The clients are served here again, or were never served elsewhere.
 async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
+    stands_still_no_more(desk, name, id).await?;
     if desk.control.is_held(id).await? {
         desk.control.clients(id, ClientsOrder::GoOn).await?;
     }
@@ -514,12 +555,12 @@ async fn order_full_sync(desk: &Desk, name: &str, peer: &NodeName) -> Result<(),
         volume: None,
     };
     let ordered = match answered((desk.ask_peer)(peer.to_string(), request).await) {
-        Ok(()) => desk.reverses.record(name, ReversePlace::Home(ReverseHome::default())).await,
+        Ok(()) => desk.reverses.goes_on(name, ReversePlace::Home(ReverseHome::default())).await,
         Err(why) => Err(why),
     };
     match ordered {
         // It shows in the state before this node looks again.
-        Ok(()) => desk.reverses.refused(name, "the full sync begins".to_owned(), REVERSE_AGAIN_AFTER),
+        Ok(_) => desk.reverses.refused(name, "the full sync begins".to_owned(), REVERSE_AGAIN_AFTER),
         Err(why) => desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER),
     }
     Ok(())
@@ -574,8 +615,11 @@ async fn cut_off(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
 
 /// The peer is not promoted yet, or its content is not kept yet over what stands here.
 async fn gives_up(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName, home: ReverseHome) -> Result<(), Gone> {
-    match next_step(desk, (name, id), peer, home).await? {
+    let (step, warnings) = next_step(desk, (name, id), peer, home).await?;
+    warnings.iter().for_each(|warning| tracing::warn!("{name}: {warning}"));
+    match step {
         PeerStep::Kept => tracing::info!("{name}: the content of node {peer} counts, and comes here"),
+        PeerStep::Ended => tracing::info!("{name}: an operator has ended the reverse sync"),
         PeerStep::NotKept(why) | PeerStep::NotPromoted(why) => desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER),
         PeerStep::Over => return cut_off(desk, (name, id), peer).await,
     }
