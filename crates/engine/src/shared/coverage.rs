@@ -169,6 +169,10 @@ coverage_points! {
     PeerWindowTakenBack,
     AnswerHeldForWindow,
     PromotedInWindow,
+    PrimaryGrew,
+    SecondaryGrew,
+    GrewByPromotion,
+    PeerUnfit,
 }
 
 /// How often each branch was taken.
