@@ -514,7 +514,7 @@ pub struct MarkDropArgs {
     pub group: String,
     /// The mark, as 'mark list' names it
     pub name: String,
-    /// Also where the sync overwrites a history of this node's own: no delta of that is saved then
+    /// Also where the sync overwrites a history of this node's own, or left out a volume that has one: no delta of that is saved then
     #[arg(long)]
     pub discard: bool,
     /// One JSON object instead of text

@@ -164,6 +164,52 @@ fn a_primary_that_starts_without_its_disk_is_served_by_the_other_node() {
     }
 }
 
+/// The daemon starts without the disk, and the group is not taken up: what its records say counts as well before anything is changed.
+#[test]
+fn what_a_group_that_is_not_taken_up_would_lose_is_looked_for_in_its_records() {
+    let test = "what_a_group_that_is_not_taken_up_would_lose_is_looked_for_in_its_records";
+    let plan = PairPlan { volumes: &VOLUMES, volume_bytes: 4 * MIB, ..PairPlan::DEFAULT };
+    let mut pair = Pair::new(&plan);
+    let Some(_full) = crate::bad_state::tmpfs(&pair, Side::Near, "size=60m,mode=0700") else {
+        crate::common::must_skip(test, &[("to mount a file system", false)]);
+        return;
+    };
+    let (disk, link) = (pair.path("disk"), pair.device(Side::Near, "data"));
+    fs::rename(&link, &disk).and_then(|()| symlink(&disk, &link)).expect("a link");
+    first_sync(&mut pair);
+    pair.done(Side::Near, &["logging", GROUP, "--volume", "log"]);
+    pair.qemu_io(Side::Near, "log", &["write -P 7 0 64k", "flush"]);
+    let begins_without = |pair: &mut Pair| {
+        assert!(pair.stop(Side::Near).success());
+        fs::remove_file(&link).expect("a link");
+        pair.serve(Side::Near);
+        assert_eq!(pair.status(Side::Near)["state"], "failed");
+    };
+    let is_untouched = |pair: &mut Pair| {
+        for node in Side::BOTH {
+            let is_begun = !pair.status(node)["reverse"].is_null();
+            assert_eq!((is_primary(pair, node), is_begun), (node == Side::Near, false));
+        }
+        assert!(pair.status(Side::Near)["volumes"][0]["detached"] != true);
+        symlink(&disk, &link).expect("a link");
+        pair.done(Side::Near, &["reset", GROUP]);
+    };
+    let yes = ["sync", GROUP, "--reverse", "--yes"];
+    begins_without(&mut pair);
+    let aside = ["nothing was changed", "volume log", "set aside", "'farshore sync g --volume log'"];
+    expect(&pair.run(Side::Near, &yes), 2, &aside);
+    is_untouched(&mut pair);
+    pair.until("they have met", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    pair.done(Side::Near, &["sync", GROUP, "--volume", "log", "--wait"]);
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "log", &["write -P 8 0 64k", "flush"]);
+    begins_without(&mut pair);
+    let room = ["nothing was changed", "where the two differ is 64", "free in its state directory", "--discard"];
+    expect(&pair.run(Side::Near, &yes), 2, &room);
+    is_untouched(&mut pair);
+    pair.qemu_io(Side::Near, "log", &["read -P 8 0 64k"]);
+}
+
 /// What is refused has not begun: the group has failed still, no volume is detached, and clients that are attached stay.
 #[test]
 fn what_is_refused_leaves_a_failed_primary_as_it_is() {

@@ -199,6 +199,35 @@ db  alpha -> beta  primary, mode async, syncing
     );
 }
 
+/// In the midst of a sync the other node was said to have no usable copy, also where each snapshot before had given it one.
+#[test]
+fn in_a_sync_the_image_is_named_that_a_promotion_would_go_back_to() {
+    let mut db = group("db");
+    (db.state, db.protection) = (GroupState::Syncing, Protection::LocalOnly);
+    db.sync = Some(SyncView { snapshot: Some(4), total_bytes: GIB, ..SyncView::default() });
+    let line = |db: &GroupView, word: &str| {
+        let shown = show::status(&status(vec![db.clone()]), &Paint::plain());
+        shown.lines().find(|line| line.trim_start().starts_with(word)).expect("each status has it").trim().to_owned()
+    };
+    let local = "Protection  an acknowledged write is complete on this node only;";
+    assert_eq!(
+        line(&db, "Protection"),
+        format!(
+            "{local} promoted before the sync ends, beta goes back to its image of 2026-11-21T03:12:41.123Z, 0.4 s old"
+        )
+    );
+    assert_eq!(
+        line(&db, "Now"),
+        "Now         dirty regions travel in snapshots; the copy's newest image is the one before the snapshot under way"
+    );
+    db.state = GroupState::Paused;
+    assert!(line(&db, "Protection").contains("goes back to its image of"));
+    // Of a primary that has been started since, or that makes the first copy.
+    db.peers[0].recovery_point = None;
+    let unknown = "no image of beta is known here; if it has one, 'Promotable' in its own status names it";
+    assert_eq!(line(&db, "Protection"), format!("{local} {unknown}"));
+}
+
 #[test]
 fn a_secondary_that_lost_its_primary() {
     let mut db = group("db");

@@ -161,7 +161,9 @@ impl Group {
         }
         let follows = |hello: &&GroupHello| !hello.failed && hello.identity.role == Role::Secondary;
         if let Some(hello) = self.primary.peer.greeting.hello().filter(follows) {
-            self.common.volumes.use_what_both_hold(&hello.volume_bytes);
+            if self.common.volumes.use_what_both_hold(&hello.volume_bytes) {
+                cx.coverage.hit(CoveragePoint::GrewByPromotion);
+            }
             self.common.sb.has_sizes(self.common.volumes.sizes());
         }
         self.common.bits().save(cx, AfterBits::Promote { promotion, peer_ahead });

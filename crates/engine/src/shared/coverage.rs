@@ -171,6 +171,10 @@ coverage_points! {
     PromotedInWindow,
     PromotedForPeer,
     PromotionForPeerEnded,
+    PrimaryGrew,
+    SecondaryGrew,
+    GrewByPromotion,
+    PeerUnfit,
 }
 
 /// How often each branch was taken.

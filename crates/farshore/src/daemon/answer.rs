@@ -14,6 +14,7 @@ mod roles;
 mod schedule;
 mod scrubs;
 mod switchover;
+mod unopened;
 mod values;
 
 use std::cell::RefCell;

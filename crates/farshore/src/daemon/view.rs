@@ -718,6 +718,7 @@ mod tests {
             limit_bytes: 3,
             damaged: None,
             is_of_fork: false,
+            keeps_own: false,
         };
         let known = mark(&point(Wall(1_795_348_800_123_456_789)));
         assert_eq!(known.time.as_deref(), Some("2026-11-22T12:00:00.123Z"));

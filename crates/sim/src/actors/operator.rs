@@ -169,13 +169,19 @@ impl Operator {
         }
     }
 
-    /// A node whose device is smaller than the group's volumes gets a larger one. True: one is on its way.
+    /// A node whose device is smaller than the group's volumes gets a larger one, and one that has not seen yet that it has is started again.
+    /// True: it is on its way.
     fn enlarges_what_is_too_small(world: &mut World, group: GroupId) -> bool {
         let (cluster, pair) = (&world.cluster, world.cluster.pair(group));
         let held = pair.iter().filter_map(|node| cluster.volume_bytes(*node, group, VolumeId(0)));
         let bytes = held.max().unwrap_or(0);
-        let Some(node) = pair.into_iter().find(|node| cluster.device_bytes(*node) < bytes) else { return false };
-        let missing = bytes - cluster.device_bytes(node);
+        let sees_less = |node: &usize| {
+            let seen = cluster[*node].status_of(group).and_then(|now| Some(now.volumes.first()?.device_bytes));
+            seen.is_some_and(|seen| seen < bytes.min(cluster.device_bytes(*node)))
+        };
+        let is_too_small = |node: &usize| cluster.device_bytes(*node) < bytes;
+        let Some(node) = pair.into_iter().find(|node| is_too_small(node) || sees_less(node)) else { return false };
+        let missing = bytes.saturating_sub(cluster.device_bytes(node));
         world.cluster[node].storage.grows_to(missing);
         world.crash(node, false, ENLARGED_WITHIN_NS);
         true

@@ -106,10 +106,13 @@ impl Reconciliation {
     }
 
     /// The peer is there and serves, and this node was not promoted after it: a second export opens by an operator's word only (P6,
-    /// rule 24).
+    /// rule 24). Of a peer whose half does not fit this one, nothing else counts.
     pub fn is_beside_primary(&self, common: &GroupCommon, peer: &Greeting) -> bool {
-        let Some(theirs) = peer.hello().map(|hello| hello.identity).filter(|_| peer.serves()) else { return false };
-        !is_later(&common.sb.identity, &theirs) && common.settings.start_alone != StartAlone::Serve
+        let is_beside = match peer.hello() {
+            Some(hello) => peer.serves() && !is_later(&common.sb.identity, &hello.identity),
+            None => peer.unfit().is_some() && peer.served_last(),
+        };
+        is_beside && common.settings.start_alone != StartAlone::Serve
     }
 
     /// It is on record that this node serves what the peer may know better. True: the peer is met anew.

@@ -28,6 +28,7 @@ use super::lending::{
 use super::resets::snapshot_of;
 use super::roles::{PromotionOrder, RunHooks, is_unanswered};
 use super::switchover::AnnouncedSwitchover;
+use super::unopened::as_recorded;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder, SwitchoverOrder};
 use crate::daemon::reverses::{ReverseHome, ReversePlace};
@@ -60,7 +61,7 @@ pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Go
         Ok(dead) => dead,
         Err(refusal) => return Ok(refusal),
     };
-    let now = found.status;
+    let now = as_recorded(desk, &group, found.status).await;
     if !desk.obeys_peers() {
         let message = format!(
             "{name}: nothing was changed: node {peer} has this node take over when the reverse sync ends, and 'peer_commands' in \
