@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use host::disk::at_rest::{AtRest, at_rest};

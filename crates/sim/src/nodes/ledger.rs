@@ -54,6 +54,7 @@ impl CommandLedger {
             queue_items: options.queue_items,
             when_full: options.when_full,
             pace: options.pace,
+            link_weight: engine::limits::LINK_WEIGHT_DEFAULT,
             start_alone: StartAlone::Wait(Duration::from_millis(options.start_alone_ms)),
             after_forced_failover: options.after_forced_failover,
         };
