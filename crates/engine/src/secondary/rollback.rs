@@ -481,13 +481,6 @@ impl Secondary {
     }
 
     /// What was saved is not needed any more.
-    /// It went back for a promotion that is not made: the volumes hold the point, on record, and nothing that was saved is needed any more.
-    pub fn stands_at_point(&mut self, common: &mut GroupCommon) {
-        if self.rollback.take().is_some() && common.sb.rollback_point.id == 0 {
-            self.empty_undo(common);
-        }
-    }
-
     pub fn empty_undo(&mut self, common: &mut GroupCommon) {
         self.replica.forget_saves();
         self.undo_damaged = None;
@@ -587,6 +580,13 @@ pub(crate) fn undoes_fork(secondary: &Secondary, common: &GroupCommon) -> Option
 /// What was undone for the promotion that is being recorded, behind the image that is promoted.
 pub(crate) fn take_undone(secondary: &mut Secondary) -> &'static str {
     secondary.rollback.as_mut().map_or("", |rollback| core::mem::take(&mut rollback.undone))
+}
+
+/// It went back for a promotion that is not made: the volumes hold the point, on record, and nothing that was saved is needed any more.
+pub(crate) fn stands_at_point(secondary: &mut Secondary, common: &mut GroupCommon) {
+    if secondary.rollback.take().is_some() && common.sb.rollback_point.id == 0 {
+        secondary.empty_undo(common);
+    }
 }
 
 /// An operator gives the rollback point up by its name.
