@@ -5,7 +5,7 @@ use alloc::format;
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::FrameKind;
-use crate::group::{Group, equal, forks, peer_window};
+use crate::group::{Group, equal, forks, peer_window, roles};
 use crate::peer::Peer;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
@@ -115,7 +115,7 @@ impl Group {
                     self.say_hello(cx, FrameKind::GroupState);
                 }
             }
-            AfterSuper::StaysSecondary { id, code, why } => self.stays_secondary(cx, id, (code, why)),
+            AfterSuper::StaysSecondary { id, code, why } => roles::stays_secondary(self, cx, id, (code, why)),
             AfterSuper::FlushRecorded { volume, through, waiters } => {
                 self.common.flush_recorded(cx, volume, through, waiters)
             }

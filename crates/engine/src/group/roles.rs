@@ -18,7 +18,7 @@ use crate::peer::Peer;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::secondary::roles::unfilled;
-use crate::secondary::rollback::take_undone;
+use crate::secondary::rollback::{stands_at_point, take_undone};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::{Phase, Promotion, PromotionProviso};
@@ -228,15 +228,6 @@ impl Group {
         self.common.save_in_both_slots(cx, AfterSuper::Promoted { id, answer });
     }
 
-    /// A promotion came to nothing, perhaps behind a way back to the rollback point.
-    pub fn stays_secondary(&mut self, cx: &mut Cx, id: CommandId, (code, why): (RefusalCode, &str)) {
-        self.common.lifecycle.enter(Phase::Running);
-        self.secondary.stands_at_point(&mut self.common);
-        cx.refuse(id, code, why);
-        // What the peer asked or began meanwhile has no answer here.
-        self.common.end_session(cx, "this node was not promoted after all");
-    }
-
     pub fn promoted(&mut self, cx: &mut Cx, id: CommandId, answer: PromotionAnswer) {
         self.common.lifecycle.enter(Phase::Running);
         let generation = self.common.sb.identity.generation;
@@ -267,6 +258,15 @@ impl Group {
         // The session began while this node was secondary, and nobody has set the clock's timer.
         self.primary.peer.send_tick(&mut self.common, cx);
     }
+}
+
+/// A promotion came to nothing, perhaps behind a way back to the rollback point.
+pub(super) fn stays_secondary(group: &mut Group, cx: &mut Cx, id: CommandId, (code, why): (RefusalCode, &str)) {
+    group.common.lifecycle.enter(Phase::Running);
+    stands_at_point(&mut group.secondary, &mut group.common);
+    cx.refuse(id, code, why);
+    // What the peer asked or began meanwhile has no answer here.
+    group.common.end_session(cx, "this node was not promoted after all");
 }
 
 /// Why a promotion is not put on record after all.

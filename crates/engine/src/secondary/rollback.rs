@@ -482,13 +482,6 @@ impl Secondary {
     }
 
     /// What was saved is not needed any more.
-    /// It went back for a promotion that is not made: the volumes hold the point, on record, and nothing that was saved is needed any more.
-    pub fn stands_at_point(&mut self, common: &mut GroupCommon) {
-        if self.rollback.take().is_some() && common.sb.rollback_point.id == 0 {
-            self.empty_undo(common);
-        }
-    }
-
     pub fn empty_undo(&mut self, common: &mut GroupCommon) {
         self.replica.forget_saves();
         self.undo_damaged = None;
@@ -629,6 +622,13 @@ fn why_kept(own: OwnByPoint, name: &str) -> String {
              --discard, and let no volume rejoin before this sync has ended",
             volume.0 + 1
         ),
+    }
+}
+
+/// It went back for a promotion that is not made: the volumes hold the point, on record, and nothing that was saved is needed any more.
+pub(crate) fn stands_at_point(secondary: &mut Secondary, common: &mut GroupCommon) {
+    if secondary.rollback.take().is_some() && common.sb.rollback_point.id == 0 {
+        secondary.empty_undo(common);
     }
 }
 

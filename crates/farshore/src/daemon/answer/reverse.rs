@@ -352,27 +352,13 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
     let runs = RunHooks { skipped: skip_hooks, before_has_run: announced.is_some() };
     let mut reply = desk.promote(name, PromotionOrder::LENT, runs).await?;
     if let Reply::Ok { message, warnings, .. } = &mut reply {
-        // What the peer has that is missing here it has given up by then.
+        // What the peer has that is missing here it has given up by then, and of which volumes it had no disk it knows.
         warnings.retain(|warning| !message.contains(warning.as_str()));
-        warnings.extend(served_apart(desk, &group, id).await?);
     }
     if !is_primary(desk, id).await? && !desk.role_changes.is_changing(name) {
         _ = serves(desk, name, false).await?;
     }
     Ok(reply)
-}
-
-/// Volumes whose content here is of another moment than that of the others.
-async fn served_apart(desk: &Desk, group: &ConfiguredGroup, id: GroupId) -> Result<Option<String>, Gone> {
-    let Some(now) = desk.status_of(id).await? else { return Ok(None) };
-    let volumes = group.volumes.iter().zip(&now.volumes).filter(|(_, now)| now.is_aside && !now.is_detached);
-    let names: Vec<&str> = volumes.map(|(named, _)| named.name.as_str()).collect();
-    Ok((!names.is_empty()).then(|| {
-        format!(
-            "volume {} is served as it stands here, which is older than the other volumes, or of several moments",
-            names.join(" and ")
-        )
-    }))
 }
 
 async fn lends_no_more(
