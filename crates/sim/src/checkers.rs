@@ -313,12 +313,15 @@ impl Checkers {
         let alone = glance.needs_verification && self.may_serve_alone(cluster, now, node, group);
         self.newcomers.opens(cluster, node, group)?;
         let images = cluster.views(node, group);
+        let has_device = |number: u16| {
+            let position = cluster.position(node, group, VolumeId(number));
+            position.is_none_or(|position| !cluster[node].storage.is_detached(group, position))
+        };
+        // Nobody flushes a disk that is dead: what its caches held goes with the power.
+        let dead = (0..images.len() as u16).filter(|number| !has_device(*number));
+        dead.for_each(|number| self.writes.forgets(group, VolumeId(number)));
         if opening.lost_power && !alone && !chosen {
             // Of a volume that is detached here nothing is served, and nothing fetched.
-            let has_device = |number: u16| {
-                let position = cluster.position(node, group, VolumeId(number));
-                position.is_none_or(|position| !cluster[node].storage.is_detached(group, position))
-            };
             let served: Vec<&[u8]> =
                 (0..).zip(&images).map(|(number, image)| if has_device(number) { *image } else { &[] }).collect();
             let peer = cluster.other(group, node);

@@ -233,7 +233,7 @@ fn enlarge_devices(world: &mut World, group: GroupId, primary: usize) -> bool {
         let other = world.rng.between(1, most) * SECTOR as u64;
         let more = if world.rng.percent(75) { more } else { other };
         if world.cluster[node].storage.extra_bytes() + more <= EXTRA_BYTES_MAX {
-            world.enlarges(node, more);
+            resets::enlarges(world, node, more);
             felt = true;
             sees_its_devices(world, node, group);
         }

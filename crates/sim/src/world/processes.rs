@@ -1,7 +1,5 @@
 //! Engines start, hear, speak and die; their disks do what they are asked for.
 
-use std::rc::Rc;
-
 use engine::{Input, Node, Output, RequestId, Token};
 
 use super::{World, WorldEvent, observing, other_volumes, resets};
@@ -12,7 +10,7 @@ use crate::trips::Instant;
 impl World {
     pub fn boot(&mut self, node: usize) {
         let now = self.now();
-        self.enlarges(node, 0);
+        resets::enlarges(self, node, 0);
         other_volumes::finishes(self, node, usize::MAX);
         let mut engine = Box::new(Node::new(self.cluster.node_config(node)));
         engine.trace(true);
@@ -21,16 +19,6 @@ impl World {
         self.log(format_args!("node {node} boots"));
         let boot = u128::from(self.cluster[node].machine_boot());
         self.input(node, Input::Start { entropy, boot });
-    }
-
-    /// The devices of a node's volumes hold so much more from now on, and what they were to hold more since.
-    pub fn enlarges(&mut self, node: usize, bytes: u64) {
-        let options = Rc::clone(&self.cluster.options);
-        self.cluster[node].storage.grows_by(bytes);
-        if self.cluster[node].storage.takes_up_devices(node, &options) {
-            let bytes = self.cluster[node].storage.extra_bytes();
-            self.log(format_args!("the devices of node {node} hold {bytes} bytes more than at least"));
-        }
     }
 
     /// The process ends at once. `power`: the machine with it, unless its peer was restored from an old copy and has not met
