@@ -120,8 +120,8 @@ fn the_second_mark_comes_before_the_disk_queue_is_full() {
         most = most.max(queue.bytes + queue.disk_bytes);
         longest = longest.max(queue.held_up);
     }
-    assert!(most > 2_000_000, "it was nearly full: {most}");
-    assert!(longest < Duration::from_secs(1), "nobody was held up by a full queue for long: {longest:?}");
+    assert!(most > 1_900_000, "it was nearly full: {most}");
+    assert!(longest < Duration::from_millis(100), "nobody was held up by a full queue: {longest:?}");
 }
 
 /// They waited for long because they were slowed down, and then the queue is made smaller: their time without room begins there.
@@ -143,6 +143,19 @@ fn the_time_in_which_they_were_slowed_down_is_not_counted_once_room_lacks() {
         assert_eq!(world.figures(PRIMARY).resynced_bytes, resynced, "no resync");
         assert_eq!(world.coverage(PRIMARY, CoveragePoint::WaitLimitTripped), 0);
     }
+}
+
+/// Room is full and comes in drops, and writers are slowed down whenever there is some: what they wait for room is counted all the same.
+#[test]
+fn a_queue_that_is_full_is_no_pace() {
+    let mut world = paced(QueuePace::new(10, 50), 0);
+    world.set(GROUP, |settings| (settings.wait_limit, settings.queue_bytes) = (Duration::from_secs(4), 256 * KIB));
+    // Every write alone is most of the queue, and the peer's disk takes 2 s for each.
+    world.network.set_delay(SECOND);
+    let waiting: Vec<_> = (0..40).map(|n| world.write((n % 2) as u16, n / 2 % 2 * 256 * KIB, 200 * KIB)).collect();
+    assert!(waiting.into_iter().all(|id| world.answer(id).0));
+    let tripped = [CoveragePoint::WaitLimitTripped, CoveragePoint::HeldUpTooLong];
+    assert!(tripped.iter().any(|point| world.coverage(PRIMARY, *point) > 0), "nobody waits for ever");
 }
 
 /// The cable goes while writers are slowed down: nobody has a link any more whose rate they could keep to, and the queue takes them.

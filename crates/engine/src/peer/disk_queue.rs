@@ -90,6 +90,11 @@ impl DiskQueue {
         if self.has_failed { 0 } else { self.size_bytes - self.gap_at_most() }
     }
 
+    /// Places that are not free: of what was read back too, until the peer has it.
+    pub fn used_bytes(&self) -> u64 {
+        self.size_bytes - self.free_bytes()
+    }
+
     pub fn has_failed(&self) -> bool {
         self.has_failed
     }

@@ -154,7 +154,7 @@ impl Primary {
         let op = common.slots.write(slot);
         op.waits_for_peer(cx.now.mono);
         op.enter(WriteStage::ForRoom);
-        self.waiters.wait_for_room(&common.slots, slot);
+        self.waiters.wait_for_room(&mut common.slots, slot);
         common.wake(Wake::Waits);
     }
 

@@ -30,7 +30,7 @@ impl Outbox {
             && stream.queue().len() + self.reserved.items() + items <= common.settings.queue_items
     }
 
-    /// How full the queue is, of 1000 that writers may have: of its bytes in memory and on disk, of its items, or of what those cost in
+    /// How full the queue is, of 1000 that writers may have: of its bytes in memory and of the ring's places, of its items, or of what those cost in
     /// memory wherever their bytes are. `None`: there is no stream in its order.
     pub fn filled_permille(&self, common: &GroupCommon) -> Option<u64> {
         let stream = self.stream().filter(|stream| !stream.syncs())?;
@@ -39,7 +39,7 @@ impl Outbox {
         // A quarter of memory is for what comes back from disk.
         let memory = if ring > 0 { limit - limit / 4 } else { limit };
         let share = |held: u64, of: u64| (u128::from(held) * 1000 / u128::from(of.max(1))) as u64;
-        let bytes = share(queue.memory_bytes() + self.reserved.bytes() + queue.disk_bytes(), memory + ring);
+        let bytes = share(queue.memory_bytes() + self.reserved.bytes() + self.disk.used_bytes(), memory + ring);
         let items = share(queue.len(), common.settings.queue_items);
         let places = if ring > 0 { share(queue.len() * limits::ITEM_OVERHEAD_BYTES, memory) } else { 0 };
         Some(bytes.max(items).max(places))
