@@ -1,7 +1,7 @@
 //! How well a group kept to its RPO: what the events of its nodes say of when the lag was watched, and when it was beyond a threshold.
 //!
-//! Only a primary knows its lag. So the time that counts is the one in which some node was known to be the primary and its daemon ran; of
-//! the rest nothing is claimed.
+//! Only a primary knows its lag, and only once there is a copy. So the time that counts is the one in which a daemon said that it watched;
+//! of the rest nothing is claimed.
 
 use std::collections::BTreeMap;
 
@@ -44,84 +44,80 @@ pub fn history(group: &str, events: &[EventRecord], from_unix_ms: u64, now: &Rpo
     for event in events {
         by_node.entry(&event.node).or_default().push(event);
     }
-    let (mut watched, mut missed) = (BTreeMap::new(), Vec::new());
-    for (node, events) in &by_node {
-        watched.insert(*node, watched_by(group, events, now.primary == Some(node), window));
-        missed.extend(missed_by(group, node, events, window));
-    }
+    let missed_by = |(node, events): (&&str, &Vec<&EventRecord>)| missed_by(group, node, events, window);
+    let mut missed: Vec<RpoMiss> = by_node.iter().flat_map(missed_by).collect();
     missed.sort_by(|a, b| (a.since_unix_ms, &a.level).cmp(&(b.since_unix_ms, &b.level)));
-    let watched_s = seconds(merged(watched.values().flatten().copied().collect()));
     let levels = LEVELS.iter().zip(now.thresholds).filter_map(|(level, threshold_s)| {
         let of_level: Vec<&RpoMiss> = missed.iter().filter(|miss| miss.level == *level).collect();
         if threshold_s.is_none() && of_level.is_empty() {
             return None;
         }
+        let watches_now = |node: &str| now.primary == Some(node) && threshold_s.is_some();
+        let watched: BTreeMap<&str, Vec<Span>> = by_node
+            .iter()
+            .map(|(node, events)| (*node, watched_by(group, level, events, watches_now(node), window)))
+            .collect();
         // What an alarm says of the time after its node went is nothing.
         let known = |miss: &&RpoMiss| {
-            let (span, watched) = (span_of(miss, window.to), &watched[miss.node.as_str()]);
-            watched.iter().filter_map(|watched| span.within(*watched)).collect::<Vec<_>>()
+            let span = span_of(miss, window.to);
+            watched[miss.node.as_str()].iter().filter_map(|watched| span.within(*watched)).collect::<Vec<_>>()
         };
         let missed_s = seconds(merged(of_level.iter().flat_map(known).collect()));
+        let watched_s = seconds(merged(watched.values().flatten().copied().collect()));
         Some(RpoLevel {
             level: (*level).to_owned(),
             threshold_s,
+            watched_s,
             met_share: (watched_s > 0.0).then(|| (1.0 - missed_s / watched_s).max(0.0)),
             missed_s,
             times: of_level.len() as u64,
             longest_s: of_level.iter().map(|miss| miss.lasted_s).fold(0.0, f64::max),
         })
     });
-    RpoHistory {
-        group: group.to_owned(),
-        since_unix_ms: window.from,
-        until_unix_ms: window.to,
-        watched_s,
-        levels: levels.collect(),
-        missed,
-    }
+    let levels = levels.collect();
+    RpoHistory { group: group.to_owned(), since_unix_ms: window.from, until_unix_ms: window.to, levels, missed }
 }
 
-/// When this node was the primary and its daemon ran, as far as its events say.
-fn watched_by(group: &str, events: &[&EventRecord], is_primary_now: bool, window: Span) -> Vec<Span> {
+/// When this node watched its lag for this threshold, as far as its events say.
+fn watched_by(group: &str, level: &str, events: &[&EventRecord], watches_now: bool, window: Span) -> Vec<Span> {
     let mut spans = Vec::new();
     let began = events.first().map_or(window.to, |event| event.time_unix_ms);
     let (mut since, mut is_known, mut last) = (None, false, began);
     for event in events {
         let (kind, time) = (EventKind::parse(&event.kind).ok(), event.time_unix_ms.max(last));
-        let is_of_it = event.group.as_deref() == Some(group);
-        let role = event.fields.get("role").and_then(Value::as_str);
-        let (starts, ends_at) = match (kind, role) {
-            (Some(EventKind::GroupStarted | EventKind::Role), Some(role)) if is_of_it => {
-                // Before a demotion it was the primary, as long as its log goes back.
-                if !is_known && kind == Some(EventKind::Role) && role != "primary" {
-                    since = Some(began);
-                }
-                is_known = true;
-                (role == "primary", time)
-            }
-            (Some(EventKind::DaemonStopped), _) => (false, time),
+        let is_of_it =
+            event.group.as_deref() == Some(group) && event.fields.get("level").and_then(Value::as_str) == Some(level);
+        let (watches, as_of) = match kind {
+            Some(EventKind::RpoWatched) if is_of_it => (true, time),
+            // Before that it watched, as long as its log goes back.
+            Some(EventKind::RpoUnwatched) if is_of_it => (false, time),
+            Some(EventKind::RpoMissed) if is_of_it && !is_known => (true, began),
+            Some(EventKind::DaemonStopped) => (false, time),
             // It was killed: nothing is known of the time since the event before.
-            (Some(EventKind::DaemonStarted), _) => (false, last),
+            Some(EventKind::DaemonStarted) => (false, last),
             _ => {
                 last = time;
                 continue;
             }
         };
-        last = time;
-        match (starts, since) {
-            (true, None) => since = Some(time),
+        if !is_known && kind == Some(EventKind::RpoUnwatched) {
+            since = Some(began);
+        }
+        (is_known, last) = (true, time);
+        match (watches, since) {
+            (true, None) => since = Some(as_of),
             (false, Some(from)) => {
-                spans.push(Span { from, to: ends_at });
+                spans.push(Span { from, to: as_of });
                 since = None;
             }
             _ => {}
         }
     }
-    if !is_known && is_primary_now {
+    if !is_known && watches_now {
         since = Some(began);
     }
-    // A node that does not say that it is the primary now has stopped since, or cannot be asked.
-    spans.extend(since.map(|from| Span { from, to: if is_primary_now { window.to } else { last } }));
+    // A node that does not say that it watches now has stopped since, or cannot be asked.
+    spans.extend(since.map(|from| Span { from, to: if watches_now { window.to } else { last } }));
     spans.into_iter().filter_map(|span| span.within(window)).collect()
 }
 
@@ -215,10 +211,6 @@ mod tests {
         RpoNow { now_unix_ms: minute * MINUTE, primary, thresholds: [Some(30.0), Some(300.0)] }
     }
 
-    fn is(role: &str) -> Value {
-        json!({"role": role})
-    }
-
     fn level(level: &str) -> Value {
         json!({"level": level, "threshold_seconds": 30.0})
     }
@@ -227,60 +219,67 @@ mod tests {
     fn what_was_missed_is_a_share_of_the_time_that_was_watched() {
         let list = events(&[
             (0, "alpha", "daemon-started", json!({})),
-            (0, "alpha", "group-started", is("primary")),
+            (0, "alpha", "rpo-watched", level("warn")),
+            (20, "alpha", "rpo-watched", level("error")),
             (10, "alpha", "rpo-missed", level("warn")),
             (13, "alpha", "rpo-met", json!({"level": "warn", "missed_ms": 2 * MINUTE})),
             (50, "alpha", "rpo-missed", level("warn")),
         ]);
         let history = history("db", &list, 0, &at(60, Some("alpha")));
-        assert_eq!(history.watched_s, 3600.0);
         let [warn, error] = history.levels.as_slice() else { panic!("{history:?}") };
-        assert_eq!((warn.missed_s, warn.times, warn.longest_s), (720.0, 2, 600.0));
+        assert_eq!((warn.watched_s, warn.missed_s, warn.times, warn.longest_s), (3600.0, 720.0, 2, 600.0));
         assert_eq!(warn.met_share, Some(0.8));
-        assert_eq!((error.missed_s, error.times, error.met_share), (0.0, 0, Some(1.0)));
+        assert_eq!((error.watched_s, error.missed_s, error.times), (2400.0, 0.0, 0));
+        assert_eq!(error.met_share, Some(1.0));
         let ends: Vec<_> = history.missed.iter().map(|miss| miss.until_unix_ms).collect();
         assert_eq!(ends, [Some(12 * MINUTE), None]);
         // Half of the first one.
         let later = super::history("db", &list, 11 * MINUTE, &at(60, Some("alpha")));
-        assert_eq!((later.watched_s, later.levels[0].missed_s), (49.0 * 60.0, 660.0));
+        assert_eq!((later.levels[0].watched_s, later.levels[0].missed_s), (49.0 * 60.0, 660.0));
     }
 
     #[test]
     fn nothing_is_claimed_of_time_in_which_nobody_watched() {
         let list = events(&[
-            (0, "alpha", "group-started", is("primary")),
+            (0, "alpha", "rpo-watched", level("error")),
             (10, "alpha", "rpo-missed", level("error")),
             // Killed; it comes back an hour later, as the secondary.
             (80, "alpha", "daemon-started", json!({})),
-            (80, "alpha", "group-started", is("secondary")),
             (
                 81,
                 "alpha",
                 "rpo-met",
                 json!({"level": "error", "reason": "this node is the secondary, and knows no lag"}),
             ),
-            (30, "beta", "role", is("primary")),
+            (30, "beta", "rpo-watched", level("error")),
+            // Its copy is no image for a while.
+            (
+                50,
+                "beta",
+                "rpo-unwatched",
+                json!({"level": "error", "reason": "what the copy on alpha lacks is not known"}),
+            ),
+            (70, "beta", "rpo-watched", level("error")),
             (90, "beta", "daemon-stopped", json!({})),
         ]);
         let history = history("db", &list, 0, &at(100, None));
-        assert_eq!(history.watched_s, (10 + 60) as f64 * 60.0, "alpha to its last event, beta until it was stopped");
-        assert_eq!(
-            history.levels[1].missed_s, 0.0,
-            "of what came after its last event alpha knows nothing: {history:?}"
-        );
+        let error = &history.levels[1];
+        assert_eq!(error.watched_s, f64::from(10 + 20 + 20) * 60.0, "alpha to its last event, and beta: {history:?}");
+        assert_eq!(error.missed_s, 0.0, "of what came after its last event alpha knows nothing: {history:?}");
         assert_eq!(history.missed[0].reason.as_deref(), Some("this node is the secondary, and knows no lag"));
     }
 
     #[test]
     fn a_log_that_begins_later_says_nothing_of_before() {
         let quiet = events(&[(40, "alpha", "link-connected", json!({}))]);
-        let watched = |list: &[EventRecord], primary| history("db", list, 0, &at(60, primary)).watched_s / 60.0;
-        assert_eq!(watched(&quiet, Some("alpha")), 20.0, "it was the primary all the time");
+        let watched =
+            |list: &[EventRecord], primary| history("db", list, 0, &at(60, primary)).levels[0].watched_s / 60.0;
+        assert_eq!(watched(&quiet, Some("alpha")), 20.0, "it watched all the time");
         assert_eq!(watched(&quiet, Some("beta")), 0.0);
-        let demoted = events(&[(10, "alpha", "link-lost", json!({})), (30, "alpha", "role", is("secondary"))]);
-        assert_eq!(watched(&demoted, Some("beta")), 20.0, "before its demotion it was that");
+        let ended = events(&[(10, "alpha", "link-lost", json!({})), (30, "alpha", "rpo-unwatched", level("warn"))]);
+        assert_eq!(watched(&ended, Some("beta")), 20.0, "before that it did");
         let stopped = events(&[(10, "alpha", "link-lost", json!({})), (30, "alpha", "daemon-stopped", json!({}))]);
-        assert_eq!(watched(&stopped, None), 0.0, "as what it ran is not known");
+        assert_eq!(watched(&stopped, None), 0.0, "as what it did is not known");
         assert_eq!(history("db", &[], 0, &at(60, None)).levels[0].met_share, None);
     }
 }

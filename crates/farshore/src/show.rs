@@ -73,13 +73,13 @@ pub fn status(status: &NodeView, paint: &Paint) -> String {
 
 /// Whether what the node keeps of customers' data can be read by whoever gets its disk.
 fn state_line(state: &StateDirectoryView) -> String {
-    let lies = in_one_line(&state.lies);
+    let (path, lies) = (in_one_line(&state.path), in_one_line(&state.lies));
     let known = match state.encrypted {
         Some(true) => "encrypted at rest by",
         Some(false) => "not encrypted at rest:",
         None => "not known whether encrypted at rest:",
     };
-    format!("state directory {known} {lies}\n")
+    format!("{path} {known} {lies}\n")
 }
 
 /// What the groups share: memory, and turns where any waits for one.

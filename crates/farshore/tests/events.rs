@@ -172,8 +172,9 @@ fn rpo_is_kept_as_the_events_say(pair: &Pair) {
             serde_json::from_str(&pair.done(side, &["rpo", GROUP, "--since", "1h", "--json"])).expect("JSON");
         schema::seen(&told);
         let group = &told["groups"][0];
-        let (watched, warn) = (group["watched_s"].as_f64().expect("a number"), &group["levels"][0]);
-        let [missed, share] = ["missed_s", "met_share"].map(|key| warn[key].as_f64().expect("a number"));
+        let warn = &group["levels"][0];
+        let [watched, missed, share] =
+            ["watched_s", "missed_s", "met_share"].map(|key| warn[key].as_f64().expect("a number"));
         assert!(missed >= 1.0 && missed < watched && watched < 3600.0, "{told}");
         assert!((1.0 - missed / watched - share).abs() < 1e-6, "{told}");
         let times = group["missed"].as_array().expect("a list");

@@ -491,9 +491,9 @@ fn whether_the_state_directory_is_encrypted() {
         text.lines().nth(1).expect("a second line").to_owned()
     };
     let crypt = "dm-crypt below ext4 on /dev/mapper/state";
-    assert_eq!(said(Some(true), crypt), format!("state directory encrypted at rest by {crypt}"));
-    assert_eq!(said(Some(false), "xfs on /dev/sdb1"), "state directory not encrypted at rest: xfs on /dev/sdb1");
-    assert_eq!(said(None, "zfs"), "state directory not known whether encrypted at rest: zfs");
+    assert_eq!(said(Some(true), crypt), format!("/var/lib/farshore encrypted at rest by {crypt}"));
+    assert_eq!(said(Some(false), "xfs on /dev/sdb1"), "/var/lib/farshore not encrypted at rest: xfs on /dev/sdb1");
+    assert_eq!(said(None, "zfs"), "/var/lib/farshore not known whether encrypted at rest: zfs");
 }
 
 #[test]

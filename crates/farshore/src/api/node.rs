@@ -83,11 +83,11 @@ pub struct TlsStatus {
     pub fingerprint: String,
 }
 
-/// Where a node keeps journals, queues and undo stores: customers' data.
+/// Where a node keeps journals, queues and undo stores: customers' data. With the setting `queues` the less protected of the two directories.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StateDirectoryView {
-    /// the setting `state`
+    /// the setting `state`, or `queues`
     pub path: String,
     /// what lies there is encrypted at rest, by dm-crypt or the file system; `null`: that cannot be told
     pub encrypted: Option<bool>,

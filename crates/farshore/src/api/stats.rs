@@ -33,8 +33,6 @@ pub struct RpoHistory {
     pub since_unix_ms: u64,
     /// milliseconds since 1970: now
     pub until_unix_ms: u64,
-    /// seconds of these in which a primary is known to have watched its lag; of the others nothing is claimed
-    pub watched_s: f64,
     /// one per threshold that is set, or was passed
     pub levels: Vec<RpoLevel>,
     /// each time that a threshold was passed, oldest first
@@ -49,6 +47,8 @@ pub struct RpoLevel {
     pub level: String,
     /// seconds, as it is set now; `null`: off
     pub threshold_s: Option<f64>,
+    /// seconds in which a primary said that it watched its lag for it; of the others nothing is claimed
+    pub watched_s: f64,
     /// of the watched time the part in which the lag was within it, 0 to 1; `null`: nobody watched
     pub met_share: Option<f64>,
     /// seconds of the watched time in which it was not

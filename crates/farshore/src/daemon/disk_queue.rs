@@ -70,9 +70,7 @@ impl QueuePlace {
         }
         // One that has its space keeps it, however full the file system has become.
         if !path.exists() {
-            let spare_bytes =
-                if self.apart.is_some() { 0 } else { group.layout.journal_bytes + QUEUE_DISK_SPARE_BYTES };
-            has_room(&path, size_bytes, spare_bytes)?;
+            has_room(&path, size_bytes, group.layout.journal_bytes + QUEUE_DISK_SPARE_BYTES)?;
         }
         Ok(Some(patience.free(|| create_or_open_reserved(&path, size_bytes))?.file))
     }

@@ -15,7 +15,8 @@ use crate::api::StateDirectoryView;
 /// What is looked at, and the problems that were found last.
 pub(super) struct StateWatch {
     state: WatchedDirectory,
-    at_rest: AtRest,
+    /// Of the directories with customers' data the least protected one.
+    exposed: (PathBuf, AtRest),
     problems: RefCell<Vec<String>>,
 }
 
@@ -47,7 +48,7 @@ impl WatchedDirectory {
 }
 
 /// Of two directories the one that is less protected counts.
-fn exposed(at_rest: &AtRest) -> u8 {
+fn exposure(at_rest: &AtRest) -> u8 {
     match at_rest {
         AtRest::Encrypted(_) => 0,
         AtRest::Unknown(_) => 1,
@@ -61,19 +62,19 @@ impl StateWatch {
         let state = &here.state;
         let held = std::fs::metadata(state).ok().map(|found| (found.dev(), found.ino()));
         let directories = [Some(state), here.queues.as_ref()].into_iter().flatten();
-        let at_rest =
-            directories.map(|directory| at_rest(directory)).max_by_key(exposed).expect("one directory at least");
-        StateWatch { state: WatchedDirectory { path: state.to_owned(), held }, at_rest, problems: RefCell::default() }
+        let looked_at = directories.map(|directory| (directory.clone(), at_rest(directory)));
+        let exposed = looked_at.max_by_key(|(_, at_rest)| exposure(at_rest)).expect("one directory at least");
+        StateWatch { state: WatchedDirectory { path: state.to_owned(), held }, exposed, problems: RefCell::default() }
     }
 
-    /// Where Farshore's own files lie, as it was at the start.
+    /// Where customers' data lies besides volumes, as it was at the start.
     pub fn directory(&self) -> StateDirectoryView {
-        let (encrypted, lies) = match &self.at_rest {
+        let (encrypted, lies) = match &self.exposed.1 {
             AtRest::Encrypted(by) => (Some(true), by),
             AtRest::Plain(lies) => (Some(false), lies),
             AtRest::Unknown(why) => (None, why),
         };
-        StateDirectoryView { path: self.state.path.display().to_string(), encrypted, lies: lies.clone() }
+        StateDirectoryView { path: self.exposed.0.display().to_string(), encrypted, lies: lies.clone() }
     }
 
     /// Looks again. A problem is logged when it comes up, and stands in status until it is gone.

@@ -14,17 +14,12 @@ const ROWS: usize = 20;
 /// What `rpo` prints of one group.
 pub fn page(history: &RpoHistory, zone: &TimeZone, paint: &Paint) -> String {
     let all = history.until_unix_ms.saturating_sub(history.since_unix_ms) as f64 / 1000.0;
-    let head = format!(
-        "{}  lag watched for {} of the last {}",
-        clean(&history.group),
-        show_seconds(history.watched_s),
-        show_seconds(all)
-    );
+    let head = format!("{}  the last {}", clean(&history.group), show_seconds(all));
     let mut text = paint.with(Colour::Head, &head) + "\n";
     if history.levels.is_empty() {
         return text + "  rpo.warn and rpo.error are off, and were not passed\n";
     }
-    let mut table = Table::new(["THRESHOLD", "", "MET", "MISSED", "TIMES", "LONGEST"]);
+    let mut table = Table::new(["THRESHOLD", "", "WATCHED", "MET", "MISSED", "TIMES", "LONGEST"]);
     history.levels.iter().for_each(|level| table.row(row(level)));
     text += &table.text("  ", paint);
     if history.missed.is_empty() {
@@ -42,11 +37,12 @@ pub fn page(history: &RpoHistory, zone: &TimeZone, paint: &Paint) -> String {
 
 type Cell = (String, Option<Colour>);
 
-fn row(level: &RpoLevel) -> [Cell; 6] {
+fn row(level: &RpoLevel) -> [Cell; 7] {
     let colour = if level.missed_s > 0.0 { Colour::Busy } else { Colour::Good };
     [
         plain(&format!("rpo.{}", level.level)),
         plain(&level.threshold_s.map_or("off".to_owned(), show_seconds)),
+        plain(&show_seconds(level.watched_s)),
         (level.met_share.map_or("not known".to_owned(), percent), level.met_share.map(|_| colour)),
         plain(&show_seconds(level.missed_s)),
         plain(&level.times.to_string()),
@@ -103,6 +99,7 @@ mod tests {
         let level = |level: &str, times, missed_s| RpoLevel {
             level: level.into(),
             threshold_s: Some(30.0),
+            watched_s: 86_400.0,
             met_share: Some(1.0 - missed_s / 86_400.0),
             missed_s,
             times,
@@ -112,7 +109,6 @@ mod tests {
             group: "db".into(),
             since_unix_ms: 0,
             until_unix_ms: 86_400_000,
-            watched_s: 86_400.0,
             levels: vec![level("warn", 2, 243.0), level("error", 0, 0.0)],
             missed: vec![miss(Some(1), None), miss(None, None)],
         };
@@ -120,10 +116,10 @@ mod tests {
         assert_eq!(
             page,
             "\
-db  lag watched for 1 d of the last 1 d
-  THRESHOLD        MET       MISSED     TIMES  LONGEST
-  rpo.warn   30 s  99.718 %  4 min 3 s  2      4 min 3 s
-  rpo.error  30 s  100 %     0.0 s      0      -
+db  the last 1 d
+  THRESHOLD        WATCHED  MET       MISSED     TIMES  LONGEST
+  rpo.warn   30 s  1 d      99.718 %  4 min 3 s  2      4 min 3 s
+  rpo.error  30 s  1 d      100 %     0.0 s      0      -
 
   SINCE                           FOR        PASSED         SEEN BY  ENDED
   2026-11-30 00:53:20.000 +00:00  4 min 3 s  rpo.warn 30 s  alpha    met again

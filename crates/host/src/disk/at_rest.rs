@@ -10,6 +10,8 @@ use super::identity::{FileIdentity, identity_of};
 
 /// A loop device lies on a file, whose file system may lie on one again.
 const NESTED_MAX: usize = 8;
+/// Of the targets that cryptsetup makes, those that encrypt: its integrity and verity targets have names that begin in the same way.
+const ENCRYPTS: [&str; 7] = ["LUKS1-", "LUKS2-", "PLAIN-", "TCRYPT-", "BITLK-", "FVAULT2-", "LOOPAES-"];
 
 /// Whether files of a directory are encrypted at rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +70,8 @@ fn number_of(device: &Path) -> Option<DeviceNumber> {
 fn is_encrypted(device: &Path, nested: usize) -> bool {
     let Ok(device) = fs::canonicalize(device) else { return false };
     let Some(nested) = nested.checked_sub(1) else { return false };
-    if fs::read_to_string(device.join("dm/uuid")).is_ok_and(|uuid| uuid.starts_with("CRYPT-")) {
+    let uuid = fs::read_to_string(device.join("dm/uuid")).unwrap_or_default();
+    if ENCRYPTS.iter().any(|kind| uuid.strip_prefix("CRYPT-").is_some_and(|rest| rest.starts_with(kind))) {
         return true;
     }
     if let Ok(backing) = fs::read_to_string(device.join("loop/backing_file")) {
@@ -97,9 +100,11 @@ mod tests {
                 let to = root.path().join(slave);
                 symlink(to, device.join("slaves").join(slave.replace('/', "!"))).expect("a link");
             }
-            if name.starts_with("crypt") {
+            if let Some(kind) =
+                [("crypt", "LUKS2"), ("integrity", "INTEGRITY")].iter().find(|kind| name.starts_with(kind.0))
+            {
                 fs::create_dir_all(device.join("dm")).expect("made");
-                fs::write(device.join("dm/uuid"), "CRYPT-LUKS2-0123-name\n").expect("written");
+                fs::write(device.join("dm/uuid"), format!("CRYPT-{}-0123-name\n", kind.1)).expect("written");
             }
             if name.contains('/') {
                 fs::write(device.join("partition"), "1\n").expect("written");
@@ -119,13 +124,15 @@ mod tests {
             ("lv", &["crypt0"]),
             ("raid", &["crypt0", "crypt1"]),
             ("half", &["crypt0", "sda"]),
+            ("integrity0", &["sda"]),
+            ("integrity1", &["crypt0"]),
             ("deep", &["raid", "lv"]),
         ]);
         let encrypted = |name: &str| is_encrypted(&tree.path().join(name), NESTED_MAX);
-        for name in ["crypt0", "crypt1/part1", "lv", "raid", "deep"] {
+        for name in ["crypt0", "crypt1/part1", "lv", "raid", "deep", "integrity1"] {
             assert!(encrypted(name), "{name}");
         }
-        for name in ["sda", "sda/sda1", "half", "missing"] {
+        for name in ["sda", "sda/sda1", "half", "missing", "integrity0"] {
             assert!(!encrypted(name), "{name}");
         }
     }
