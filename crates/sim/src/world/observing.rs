@@ -29,6 +29,11 @@ impl World {
         notes_meeting(self, node, &event);
         self.checkers.writes.event(node, group, &numbered(self, node, group, &event))?;
         match event {
+            Event::SetAside { volume } => {
+                let confirmed = self.checkers.ever_confirmed(group, self.cluster.other(group, node));
+                self.checkers.writes.streams_no_more(node, group, volume, confirmed);
+                Ok(())
+            }
             Event::Ready { role, .. } => self.is_ready(node, group, role),
             Event::Demoted => {
                 self.checkers.facts.remove(KnownFact::OperatorAsked(group, node));
