@@ -293,7 +293,7 @@ mod tests {
         let mut at = |seconds: u64, lag: Option<u64>| {
             let now = start + Duration::from_secs(seconds);
             let events = looks.look(&facts("async", "degrade", lag), now);
-            told(events.into_iter().filter(|event| is_alarm(event)).collect())
+            told(events.into_iter().filter(is_alarm).collect())
         };
         assert!(at(0, Some(29)).is_empty());
         assert_eq!(at(2, Some(31)), ["rpo-missed the copy on beta is 31 s behind, rpo.warn is 30 s"]);
@@ -310,7 +310,7 @@ mod tests {
         let missed = |level: &str| (("db".to_owned(), level.to_owned()), unix_ms() - 60_000);
         let rpo = |looks: &mut GroupLooks, facts: &GroupFacts<'_>, seconds| {
             let events = looks.look(facts, now + Duration::from_secs(seconds)).into_iter();
-            told(events.filter(|event| is_alarm(event)).collect())
+            told(events.filter(is_alarm).collect())
         };
         let mut looks = GroupLooks::new(&[], &[missed("warn"), missed("error")]);
         let primary = facts("async", "degrade", Some(1));
