@@ -330,15 +330,15 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
     if *ends {
         return lends_no_more(desk, (name, id), &peer, *home_serves).await;
     }
-    if is_primary(desk, id).await? {
-        let message = format!("{name}: node {} is the primary already", desk.node);
-        return Ok(match desk.reverses.is_server(name) {
-            true => Reply::unchanged(message),
-            false => Reply::refused(DeskRefusal::ReverseOver, format!("{message}, and serves its own clients alone")),
-        });
+    if let Some(answer) = is_primary_already(desk, (name, id)).await? {
+        return Ok(answer);
     }
     if let Err(refusal) = hears_demotion(desk, (name, id), &peer).await? {
         return Ok(refusal);
+    }
+    // Its role was not known before, if it was starting then.
+    if let Some(answer) = is_primary_already(desk, (name, id)).await? {
+        return Ok(answer);
     }
     // Another one of these may be under way: what that one recorded is its own.
     if desk.role_changes.is_changing(name) {
@@ -359,6 +359,18 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
         _ = serves(desk, name, false).await?;
     }
     Ok(reply)
+}
+
+/// The answer of a node that is not to be promoted any more: it serves the peer's clients, or is not to.
+async fn is_primary_already(desk: &Desk, (name, id): (&str, GroupId)) -> Result<Option<Reply>, Gone> {
+    if !is_primary(desk, id).await? {
+        return Ok(None);
+    }
+    let message = format!("{name}: node {} is the primary already", desk.node);
+    Ok(Some(match desk.reverses.is_server(name) {
+        true => Reply::unchanged(message),
+        false => Reply::refused(DeskRefusal::ReverseOver, format!("{message}, and serves its own clients alone")),
+    }))
 }
 
 async fn lends_no_more(
