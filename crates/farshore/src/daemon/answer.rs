@@ -504,9 +504,7 @@ impl Desk {
                 group.scrub = self.scrubs.view(named.scrub, group, unix_ms());
             }
             self.terms.show(group);
-            if let Some(reverse) = &mut group.reverse {
-                reverse.why = self.reverses.why(&group.name).or(reverse.why.take());
-            }
+            self.reverses.show(group, self.node.as_str());
             group.warnings.extend(self.terms.unrecorded(&group.name));
         }
         self.add_what_is_known_here(&mut status);

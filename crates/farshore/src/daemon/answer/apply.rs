@@ -498,7 +498,8 @@ impl ConfigDesk<'_> {
     async fn takes_settings(&self, step: &ConfigStep, config: &Config) -> Result<Option<String>, Gone> {
         let Some(group) = step.group.as_deref().and_then(|name| config.group(name)) else { return Ok(None) };
         let effective = self.0.overrides.lock().await.of(&group.name).effective(&group.settings);
-        let result = self.0.control.command(config.group_id(group), Command::Set(effective.for_engine())).await?;
+        let settings = self.0.reverses.settings_now(group.name.as_str(), effective.for_engine());
+        let result = self.0.control.command(config.group_id(group), Command::Set(settings)).await?;
         Ok(match result {
             engine::CommandResult::Warning(text) => Some(format!("{}: {text}", group.name)),
             engine::CommandResult::Refused(refusal) => Some(format!("{}: not taken up: {}", group.name, refusal.text)),

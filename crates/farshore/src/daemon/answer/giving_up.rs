@@ -23,8 +23,9 @@ use units::exact::{show_seconds, show_size};
 
 use super::dead_disk::{DISK_PATIENCE, DiskDesk};
 use super::forks::no_room_for_delta;
-use super::lending::{answered, begun, is_over_there, never_began, stands_still_no_more};
+use super::lending::{answered, begun, ended_meanwhile, is_over_there, never_began, stands_still_no_more};
 use super::roles::{RoleHookCalls, RunHooks};
+use super::unopened::as_recorded;
 use super::{Desk, beside};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder};
@@ -118,15 +119,16 @@ impl GivingUp<'_> {
             return Ok(refusal);
         }
         let ReverseOrder { full, discard, skip_hooks, .. } = *self.order;
-        let gives_up = GivesUp { discard, skip_hooks, without_dead: false };
+        let gives_up = GivesUp { discard, skip_hooks, without_dead: Vec::new() };
         let home = ReverseHome { full, gives_up: Some(gives_up) };
-        if let Err(why) = desk.reverses.record(name, ReversePlace::Home(home)).await {
+        if let Err(why) = desk.reverses.record(name, ReversePlace::Home(home.clone())).await {
             return Ok(Reply::refused(DeskRefusal::StateDiskSilent, format!("{name}: nothing was changed: {why}")));
         }
+        let number = desk.reverses.number(name);
         // Nothing else is made of the record meanwhile.
         desk.reverses.begins_step(name);
         let ended = match self.gets_ready().await? {
-            Ok(()) => self.goes_over(home).await,
+            Ok(()) => self.goes_over(home, number).await,
             Err(refusal) => never_began(desk, (name, self.id), self.peer).await.map(|()| refusal),
         };
         desk.reverses.is_done(name);
@@ -194,11 +196,19 @@ impl GivingUp<'_> {
     }
 
     /// It is ready: the dead disks are left out, this node is demoted, and the peer promoted. What is refused still says what was done.
-    async fn goes_over(&self, home: ReverseHome) -> Result<Reply, Gone> {
+    /// `number`: which one it is, unless somebody has ended it meanwhile.
+    async fn goes_over(&self, home: ReverseHome, number: Option<u64>) -> Result<Reply, Gone> {
         let (desk, name) = (self.desk, self.name());
-        let demoted = match self.leaves_dead(home).await? {
+        let ready = self.leaves_dead(home, number).await?;
+        if ready.is_ok() {
+            self.clients(ClientsOrder::Hold).await?;
+        }
+        if desk.reverses.number(name) != number {
+            // By a forced promotion, which found a primary: from here on one is refused until the demotion is on record.
+            return self.is_ended().await;
+        }
+        let demoted = match ready {
             Ok(()) => {
-                self.clients(ClientsOrder::Hold).await?;
                 let runs = RunHooks { skipped: self.order.skip_hooks, before_has_run: true };
                 // Whoever came while commands ran is asked about as well.
                 let reply = desk.demote(name, self.order.close_clients, runs, Command::Demote).await?;
@@ -219,12 +229,22 @@ impl GivingUp<'_> {
                 _ => Reply::failed(DeskRefusal::Failed, format!("{name}: this node is the primary still")),
             });
         }
-        stands_still_no_more(desk, name, self.id).await?;
         desk.control.part_with_held(self.id).await?;
+        if desk.reverses.number(name) != number {
+            return self.is_ended().await;
+        }
         self.clients(ClientsOrder::Forward).await?;
-        let gives_up = home.gives_up.map(|gives_up| GivesUp { without_dead: false, ..gives_up });
-        let (step, lent) = next_step(desk, (name, self.id), self.peer, ReverseHome { gives_up, ..home }).await?;
+        let (step, lent) = next_step(desk, (name, self.id), self.peer).await?;
         Ok(self.answer(step, besides(demoted).into_iter().chain(lent).collect()))
+    }
+
+    /// Clients go on here, unless they are held for another one that has begun since.
+    async fn is_ended(&self) -> Result<Reply, Gone> {
+        if self.desk.reverses.number(self.name()).is_none() {
+            stands_still_no_more(self.desk, self.name(), self.id).await?;
+            self.clients(ClientsOrder::GoOn).await?;
+        }
+        Ok(ended_meanwhile(self.name()))
     }
 
     /// The last that may have it refused, of both nodes.
@@ -244,13 +264,19 @@ impl GivingUp<'_> {
 
     /// The group is a primary for a moment: nobody is to write to it, and it is to send nothing, in the next run of the daemon either. The peer
     /// holds an image of all volumes, and would hold one without those that are gone here.
-    async fn leaves_dead(&self, home: ReverseHome) -> Result<Result<(), Reply>, Gone> {
+    async fn leaves_dead(&self, home: ReverseHome, number: Option<u64>) -> Result<Result<(), Reply>, Gone> {
         let (desk, name) = (self.desk, self.name());
         if self.dead.is_empty() {
             return Ok(Ok(()));
         }
-        let gives_up = home.gives_up.map(|gives_up| GivesUp { without_dead: true, ..gives_up });
-        let still = ReversePlace::Home(ReverseHome { gives_up, ..home });
+        // Before the record, which may be written when nobody waits for it any more.
+        desk.reverses.stands_still(name, true);
+        desk.control.lend(self.id, Some(desk.config().node_id(self.peer))).await?;
+        let mut gives_up = home.gives_up.unwrap_or_default();
+        if gives_up.without_dead.is_empty() {
+            gives_up.without_dead.clone_from(&self.dead);
+        }
+        let still = ReversePlace::Home(ReverseHome { gives_up: Some(gives_up), ..home });
         match desk.reverses.goes_on(name, still).await {
             Ok(true) => {}
             Ok(false) => return Ok(Err(ended_meanwhile(name))),
@@ -259,9 +285,7 @@ impl GivingUp<'_> {
                 return Ok(Err(Reply::refused(DeskRefusal::StateDiskSilent, message)));
             }
         }
-        desk.reverses.stands_still(name, true);
-        desk.control.lend(self.id, Some(desk.config().node_id(self.peer))).await?;
-        DiskDesk(desk).goes_without(self.group, &self.dead).await
+        DiskDesk(desk).goes_without(self.group, (&self.dead, number)).await
     }
 
     fn answer(&self, step: PeerStep, warnings: Vec<String>) -> Reply {
@@ -283,16 +307,50 @@ fn behind_dead(mut reply: Reply, (name, peer): (&str, &str), dead: &[String]) ->
     reply
 }
 
-/// Before this node was demoted the daemon ended, behind all that may have it refused: it goes on.
+/// What becomes of a reverse sync that the daemon's end has interrupted before this node was demoted.
+#[derive(Debug, PartialEq, Eq)]
+enum Resumption {
+    /// Without these, beside those that are left out by now.
+    GoesOn(Vec<String>),
+    /// Nothing was left out so far, and nothing need be.
+    IsGoodAgain,
+    /// These have no disk either, and nobody has agreed to lose them: a disk may come late.
+    NotAgreed(Vec<String>),
+}
+
+impl Resumption {
+    /// `agreed`: volumes that an operator has agreed to lose; `dead`: those that have no disk now; `detached`: those that are left out by now.
+    fn of(agreed: &[String], mut dead: Vec<String>, detached: &[&str]) -> Resumption {
+        dead.retain(|volume| !detached.contains(&volume.as_str()));
+        let others: Vec<String> = dead.iter().filter(|volume| !agreed.contains(volume)).cloned().collect();
+        let is_begun = agreed.iter().any(|volume| detached.contains(&volume.as_str()));
+        match (others.is_empty(), dead.is_empty() && !is_begun) {
+            (false, _) => Resumption::NotAgreed(others),
+            (true, true) => Resumption::IsGoodAgain,
+            (true, false) => Resumption::GoesOn(dead),
+        }
+    }
+}
+
+fn not_agreed(name: &str, agreed: &[String], others: &[String]) -> String {
+    format!(
+        "the disk of volume {} is not there, and only the loss of volume {} was agreed on: nobody is served before that disk is there. If it is dead \
+         too: 'farshore sync {name} --reverse --stop', then 'farshore sync {name} --reverse'",
+        others.join(" and "),
+        agreed.join(" and ")
+    )
+}
+
+/// Before this node was demoted the daemon ended, behind all that may have it refused: it goes on, without the disks that were agreed on.
 pub(super) async fn goes_on_without_dead(
     desk: &Desk,
     (group, id): (&ConfiguredGroup, GroupId),
     (peer, home): (&NodeName, ReverseHome),
     found: &GroupSnapshot,
 ) -> Result<(), Gone> {
-    let (name, gives_up) = (group.name.as_str(), home.gives_up.unwrap_or_default());
-    let GivesUp { discard, skip_hooks, .. } = gives_up;
-    // Clients of the run before are gone; whoever came since has asked for nothing that was answered.
+    let (name, number) = (group.name.as_str(), desk.reverses.number(group.name.as_str()));
+    let GivesUp { discard, skip_hooks, without_dead: agreed } = home.gives_up.clone().unwrap_or_default();
+    // Clients of the run before are gone, and nobody was served since.
     let order = ReverseOrder {
         group: name.to_owned(),
         full: home.full,
@@ -302,8 +360,25 @@ pub(super) async fn goes_on_without_dead(
         close_clients: true,
         ..ReverseOrder::default()
     };
-    let reply = match dead_disks(desk, group, found).await {
-        Ok(dead) => GivingUp { desk, order: &order, group, id, peer, dead }.goes_over(home).await?,
+    let now = as_recorded(desk, group, found.status.clone()).await;
+    let named = group.volumes.iter().zip(&now.volumes);
+    let detached: Vec<&str> = named.filter(|(_, now)| now.is_detached).map(|(named, _)| named.name.as_str()).collect();
+    let dead = dead_disks(desk, group, found).await;
+    let reply = match dead.map(|dead| Resumption::of(&agreed, dead, &detached)) {
+        Ok(Resumption::GoesOn(dead)) => {
+            GivingUp { desk, order: &order, group, id, peer, dead }.goes_over(home, number).await?
+        }
+        Ok(Resumption::IsGoodAgain) => {
+            never_began(desk, (name, id), peer).await?;
+            let why =
+                format!("{name}: the disk of volume {} is there again: no role has changed", agreed.join(" and "));
+            Reply::failed(DeskRefusal::Failed, why)
+        }
+        Ok(Resumption::NotAgreed(others)) => {
+            let why = not_agreed(name, &agreed, &others);
+            desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+            return Ok(());
+        }
         Err(refusal) => {
             never_began(desk, (name, id), peer).await?;
             refusal
@@ -328,11 +403,6 @@ pub(super) fn unknown_role(mut reply: Reply) -> Reply {
         *message += ". By the role that is on record the reverse sync goes on behind that, or has not begun; clients of this node wait";
     }
     reply
-}
-
-fn ended_meanwhile(name: &str) -> Reply {
-    let message = format!("{name}: an operator has ended the reverse sync meanwhile: 'farshore status {name}'");
-    Reply::refused(DeskRefusal::ReverseOver, message)
 }
 
 /// What it has come to, and when it is tried again.
@@ -397,9 +467,8 @@ async fn tried_again(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &N
         let text = format!("{name}: a reverse sync is under way already: node {peer} serves the clients of this node");
         return Ok(Reply::unchanged(text));
     };
-    let discard = gives_up.discard || order.discard;
-    let home = ReverseHome { gives_up: Some(GivesUp { discard, ..gives_up }), ..known };
-    if home != known {
+    if order.discard && !gives_up.discard {
+        let home = ReverseHome { gives_up: Some(GivesUp { discard: true, ..gives_up }), ..known };
         match desk.reverses.goes_on(name, ReversePlace::Home(home)).await {
             Ok(true) => {}
             Ok(false) => return Ok(ended_meanwhile(name)),
@@ -409,8 +478,17 @@ async fn tried_again(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &N
             }
         }
     }
-    let (step, warnings) = next_step(desk, (name, id), peer, home).await?;
-    Ok(answer_of(desk, (name, peer), step, (begun(name, peer, home.full), warnings)))
+    let (step, warnings) = next_step(desk, (name, id), peer).await?;
+    Ok(answer_of(desk, (name, peer), step, (begun(name, peer, known.full), warnings)))
+}
+
+/// This node is the secondary: the dead disks are given up, and no run of the daemon demotes it without them again. The error: a sentence.
+pub(super) async fn is_demoted_for_good(
+    desk: &Desk,
+    (name, id): (&str, GroupId),
+) -> Result<Result<bool, String>, Gone> {
+    stands_still_no_more(desk, name, id).await?;
+    Ok(desk.reverses.leaves_dead_behind(name).await)
 }
 
 /// This node is the secondary. The peer is promoted with what it has, unless it is the primary, and its content is kept. Each order may be
@@ -419,8 +497,12 @@ pub(super) async fn next_step(
     desk: &Desk,
     (name, id): (&str, GroupId),
     peer: &NodeName,
-    home: ReverseHome,
 ) -> Result<(PeerStep, Vec<String>), Gone> {
+    let is_known = match is_demoted_for_good(desk, (name, id)).await? {
+        Ok(is_known) => is_known,
+        Err(why) => return Ok((PeerStep::NotPromoted(why), Vec::new())),
+    };
+    let Some(home) = desk.reverses.home(name).filter(|_| is_known) else { return Ok((PeerStep::Ended, Vec::new())) };
     let Some(GivesUp { discard, skip_hooks, .. }) = home.gives_up else { return Ok((PeerStep::Kept, Vec::new())) };
     let lends = ApiRequest::Lend { group: name.to_owned(), skip_hooks, ends: false, home_serves: false };
     let lent = (desk.ask_peer)(peer.to_string(), lends).await;
@@ -432,7 +514,7 @@ pub(super) async fn next_step(
         _ => Vec::new(),
     };
     let step = match answered(lent) {
-        Ok(()) => keeps_content(desk, (name, id), peer, (home, discard)).await?,
+        Ok(()) => keeps_content(desk, (name, id), peer, (home.full, discard)).await?,
         Err(why) => PeerStep::NotPromoted(why),
     };
     Ok((step, warnings))
@@ -443,7 +525,7 @@ async fn keeps_content(
     desk: &Desk,
     (name, id): (&str, GroupId),
     peer: &NodeName,
-    (home, discard): (ReverseHome, bool),
+    (full, discard): (bool, bool),
 ) -> Result<PeerStep, Gone> {
     let kept = keeps(desk, (name, id), peer, discard).await?;
     let is_code = |code| is_refused_as(&kept, code);
@@ -459,7 +541,7 @@ async fn keeps_content(
             return Ok(PeerStep::NotKept(why));
         }
     }
-    let home = ReverseHome { full: home.full || is_unknown, gives_up: None };
+    let home = ReverseHome { full: full || is_unknown, gives_up: None };
     Ok(match desk.reverses.goes_on(name, ReversePlace::Home(home)).await {
         Ok(true) => PeerStep::Kept,
         Ok(false) => PeerStep::Ended,
@@ -511,6 +593,25 @@ fn lacks(peer: &NodeName, now: &GroupStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A disk that came late after a reboot was given up with the one that an operator had agreed on; and a primary with all of its disks was
+    /// demoted.
+    #[test]
+    fn a_start_goes_on_without_the_agreed_disks_alone() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let of = |dead: &[&str], detached: &[&str]| Resumption::of(&names(&["a", "b"]), names(dead), detached);
+        assert_eq!(of(&["a", "b"], &[]), Resumption::GoesOn(names(&["a", "b"])));
+        assert_eq!(of(&["a"], &[]), Resumption::GoesOn(names(&["a"])), "b is good again");
+        assert_eq!(of(&[], &["a", "b"]), Resumption::GoesOn(vec![]), "they are left out by now");
+        assert_eq!(of(&["a", "b"], &["a", "b"]), Resumption::GoesOn(vec![]));
+        assert_eq!(of(&[], &[]), Resumption::IsGoodAgain);
+        assert_eq!(of(&[], &["c"]), Resumption::IsGoodAgain, "that was left out before");
+        assert_eq!(of(&["a", "c"], &[]), Resumption::NotAgreed(names(&["c"])));
+        assert_eq!(of(&["a", "c"], &["c"]), Resumption::GoesOn(names(&["a"])), "its loss was chosen before");
+        assert_eq!(of(&["c"], &["a", "b"]), Resumption::NotAgreed(names(&["c"])));
+        let why = not_agreed("db", &names(&["a", "b"]), &names(&["c"]));
+        assert!(why.contains("volume c is not there") && why.contains("--reverse --stop"), "{why}");
+    }
 
     /// A refusal that came behind the dead disk said that nothing was changed.
     #[test]

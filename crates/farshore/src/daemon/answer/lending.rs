@@ -5,6 +5,7 @@ use engine::status::GroupStatus;
 use engine::{Command, GroupId};
 use host::driver::{ClientsOrder, Gone};
 use settings::NodeName;
+use settings::limits::REVERSE_AGAIN_AFTER;
 
 use super::Desk;
 use crate::api::refusals::DeskRefusal;
@@ -76,7 +77,10 @@ pub(super) async fn is_forced(desk: &Desk, name: &str, id: GroupId) -> Result<bo
         tracing::warn!("{name}: {why}");
     }
     match place {
-        ReversePlace::Home(_) => desk.control.clients(id, ClientsOrder::Part).await?,
+        ReversePlace::Home(_) => {
+            stands_still_no_more(desk, name, id).await?;
+            desk.control.clients(id, ClientsOrder::Part).await?;
+        }
         ReversePlace::Server => desk.control.lend(id, None).await?,
     }
     Ok(true)
@@ -102,9 +106,18 @@ pub(super) fn begun(name: &str, peer: &NodeName, full: bool) -> String {
     )
 }
 
-/// Clients are served here as before, and the peer hears of that. If it does not hear, it finds out.
+/// Clients are served here as before, and the peer hears of that. If it does not hear, it finds out. Where the record has this node demoted by
+/// the next run of the daemon nobody is served before that is gone: what they wrote would be given up. Then it is tried again.
 pub(super) async fn never_began(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
-    stands_still_no_more(desk, name, id).await?;
+    desk.reverses.never_began(name);
+    if desk.reverses.is_still(name) {
+        if let Err(why) = desk.reverses.end(name).await {
+            tracing::warn!("{name}: clients wait until the record of a reverse sync that has not begun is gone: {why}");
+            desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+            return Ok(());
+        }
+        stands_still_no_more(desk, name, id).await?;
+    }
     desk.control.clients(id, ClientsOrder::GoOn).await?;
     if let Err(why) = desk.reverses.end(name).await {
         tracing::warn!("{name}: {why}");
@@ -116,6 +129,11 @@ pub(super) async fn never_began(desk: &Desk, (name, id): (&str, GroupId), peer: 
 /// The peer serves no clients of this node any more; or they are served here again.
 pub(super) fn ends(name: &str, home_serves: bool) -> ApiRequest {
     ApiRequest::Lend { group: name.to_owned(), skip_hooks: false, ends: true, home_serves }
+}
+
+pub(super) fn ended_meanwhile(name: &str) -> Reply {
+    let message = format!("{name}: an operator has ended the reverse sync meanwhile: 'farshore status {name}'");
+    Reply::refused(DeskRefusal::ReverseOver, message)
 }
 
 /// The node that served was told to stop.

@@ -20,7 +20,8 @@ use tokio::time::sleep;
 
 use super::Desk;
 use super::giving_up::{
-    GivingUp, PeerStep, dead_disks, goes_on_without_dead, is_record_unknown, next_step, typed_again, unknown_role,
+    GivingUp, PeerStep, dead_disks, goes_on_without_dead, is_demoted_for_good, is_record_unknown, next_step,
+    typed_again, unknown_role,
 };
 use super::lending::{
     answered, begun, ends, is_over_there, never_began, role_is_unknown, serves, stands_still_no_more,
@@ -290,6 +291,11 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
     }
     stands_still_no_more(desk, name, id).await?;
     desk.control.clients(id, ClientsOrder::Part).await?;
+    if is_primary(desk, id).await? {
+        return Ok(Reply::ok(format!(
+            "{name}: the reverse sync is over before it has begun: this node is the primary"
+        )));
+    }
     let serves = desk.status_of(id).await?.is_some_and(|now| now.peer.role == Some(Role::Primary));
     let mut warnings = Vec::new();
     let told = (desk.ask_peer)(peer.to_string(), ends(name, false)).await;
@@ -330,15 +336,15 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
     if *ends {
         return lends_no_more(desk, (name, id), &peer, *home_serves).await;
     }
-    if is_primary(desk, id).await? {
-        let message = format!("{name}: node {} is the primary already", desk.node);
-        return Ok(match desk.reverses.is_server(name) {
-            true => Reply::unchanged(message),
-            false => Reply::refused(DeskRefusal::ReverseOver, format!("{message}, and serves its own clients alone")),
-        });
+    if let Some(answer) = is_primary_already(desk, (name, id)).await? {
+        return Ok(answer);
     }
     if let Err(refusal) = hears_demotion(desk, (name, id), &peer).await? {
         return Ok(refusal);
+    }
+    // Its role was not known before, if it was starting then.
+    if let Some(answer) = is_primary_already(desk, (name, id)).await? {
+        return Ok(answer);
     }
     // Another one of these may be under way: what that one recorded is its own.
     if desk.role_changes.is_changing(name) {
@@ -359,6 +365,18 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
         _ = serves(desk, name, false).await?;
     }
     Ok(reply)
+}
+
+/// The answer of a node that is not to be promoted any more: it serves the peer's clients, or is not to.
+async fn is_primary_already(desk: &Desk, (name, id): (&str, GroupId)) -> Result<Option<Reply>, Gone> {
+    if !is_primary(desk, id).await? {
+        return Ok(None);
+    }
+    let message = format!("{name}: node {} is the primary already", desk.node);
+    Ok(Some(match desk.reverses.is_server(name) {
+        true => Reply::unchanged(message),
+        false => Reply::refused(DeskRefusal::ReverseOver, format!("{message}, and serves its own clients alone")),
+    }))
 }
 
 async fn lends_no_more(
@@ -454,11 +472,11 @@ async fn go_on(desk: &Desk, name: &str) -> Result<(), Gone> {
         return Ok(());
     }
     if now.role == Role::Primary {
-        let home = desk.reverses.home(name).filter(|home| home.gives_up.is_some_and(|gives_up| gives_up.without_dead));
-        if let Some(home) = home {
-            return goes_on_without_dead(desk, (&group, id), (&peer, home), &found).await;
-        }
-        return is_over(desk, (name, id), &peer).await;
+        return match desk.reverses.left_over(name) {
+            Some(_) if !desk.reverses.is_due(name) => Ok(()),
+            Some(home) => goes_on_without_dead(desk, (&group, id), (&peer, home), &found).await,
+            None => is_over(desk, (name, id), &peer).await,
+        };
     }
     if found.forward.is_none() {
         desk.control.clients(id, ClientsOrder::Forward).await?;
@@ -466,9 +484,13 @@ async fn go_on(desk: &Desk, name: &str) -> Result<(), Gone> {
     if !desk.reverses.is_due(name) {
         return Ok(());
     }
-    if let Some(home) = desk.reverses.home(name).filter(|home| home.gives_up.is_some()) {
+    if let Err(why) = is_demoted_for_good(desk, (name, id)).await? {
+        desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+        return Ok(());
+    }
+    if desk.reverses.home(name).is_some_and(|home| home.gives_up.is_some()) {
         return match now.peer.role {
-            Some(_) => gives_up(desk, (name, id), &peer, home).await,
+            Some(_) => gives_up(desk, (name, id), &peer).await,
             None => Ok(()),
         };
     }
@@ -499,8 +521,9 @@ fn lacks_still(now: &GroupStatus) -> Option<&'static str> {
 
 /// The clients are served here again, or were never served elsewhere.
 async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
-    stands_still_no_more(desk, name, id).await?;
-    if desk.control.is_held(id).await? {
+    // As where it never began: the record is to go first.
+    let is_still = desk.reverses.is_still(name);
+    if !is_still && desk.control.is_held(id).await? {
         desk.control.clients(id, ClientsOrder::GoOn).await?;
     }
     match desk.reverses.end(name).await {
@@ -509,6 +532,10 @@ async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
             desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
             return Ok(());
         }
+    }
+    if is_still {
+        stands_still_no_more(desk, name, id).await?;
+        desk.control.clients(id, ClientsOrder::GoOn).await?;
     }
     // A peer that is secondary serves nobody, told or not.
     let _ = (desk.ask_peer)(peer.to_string(), ends(name, true)).await;
@@ -601,8 +628,8 @@ async fn cut_off(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
 }
 
 /// The peer is not promoted yet, or its content is not kept yet over what stands here.
-async fn gives_up(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName, home: ReverseHome) -> Result<(), Gone> {
-    let (step, warnings) = next_step(desk, (name, id), peer, home).await?;
+async fn gives_up(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
+    let (step, warnings) = next_step(desk, (name, id), peer).await?;
     warnings.iter().for_each(|warning| tracing::warn!("{name}: {warning}"));
     match step {
         PeerStep::Kept => tracing::info!("{name}: the content of node {peer} counts, and comes here"),

@@ -152,6 +152,12 @@ impl Desk {
             // Its role is not known yet.
             return Ok(starting(name));
         };
+        if (how.force || now.role == Role::Secondary)
+            && let Err(why) = self.reverses.leaves_dead_behind(name).await
+        {
+            // The next run of the daemon would demote it again.
+            return Ok(Reply::refused(DeskRefusal::StateDiskSilent, format!("{name}: nothing was changed: {why}")));
+        }
         let is_forced = how.force && !how.is_lent;
         let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced, runs };
         let mut unrecorded = None;
