@@ -338,3 +338,26 @@ fn the_answer_over_a_whole_copy_names_the_file() {
     let said = ordered(&mut world, NEW, Command::Sync { full: true });
     assert!(said.contains("before it ends the peer saves what it overwrites"), "{said}");
 }
+
+/// An order to give the mark up is refused: nothing is given up, the delta is compared, and an ordinary sync behind it owes none.
+#[test]
+fn a_mark_whose_drop_was_refused_is_watched_on() {
+    let mut world = cut_short();
+    let drop = Command::DropRollbackPoint { name: "before-sync-0".into(), discard: true };
+    assert_eq!(world.refusal(1, drop).code, RefusalCode::NoSuchMark);
+    begins_anew(&mut world, 0);
+    let said = said_of_full_sync(&mut world);
+    assert!(said.contains("before it ends the peer saves what it overwrites"), "{said}");
+    world.drain();
+    world.pass(SECOND);
+    assert_eq!(deltas(&world, 1), 1);
+    // An ordinary sync in the same history, long enough for the checker to look at its point.
+    ordered(&mut world, 0, Command::SetAside { volume: LEFT });
+    for n in 0..24 {
+        world.write_done(1, n * 40 * KIB, 36 * KIB);
+    }
+    ordered(&mut world, 0, REJOIN);
+    world.drain();
+    world.pass(SECOND);
+    assert_eq!(deltas(&world, 1), 1);
+}
