@@ -26,14 +26,9 @@ impl World {
             Event::Admitted { .. } if !self.timeline.is_verbose() || std::env::var_os("SIM_ADMITTED").is_none() => {}
             other => self.log(format_args!("node {node} group {} {other:?}", group.0)),
         }
-        notes_meeting(self, node, &event);
+        notes_step(self, node, group, &event);
         self.checkers.writes.event(node, group, &numbered(self, node, group, &event))?;
         match event {
-            Event::SetAside { volume } => {
-                let confirmed = self.checkers.ever_confirmed(group, self.cluster.other(group, node));
-                self.checkers.writes.streams_no_more(node, group, volume, confirmed);
-                Ok(())
-            }
             Event::Ready { role, .. } => self.is_ready(node, group, role),
             Event::Demoted => {
                 self.checkers.facts.remove(KnownFact::OperatorAsked(group, node));
@@ -210,10 +205,11 @@ impl World {
     }
 }
 
-fn notes_meeting(world: &mut World, node: usize, event: &Event) {
+fn notes_step(world: &mut World, node: usize, group: GroupId, event: &Event) {
     let step = match *event {
         Event::Decided { row, .. } => MeetingStep::Decided(row),
         Event::SyncBegan { full, .. } => MeetingStep::Syncs { full },
+        Event::SetAside { volume } => return notes_set_aside(world, node, group, volume),
         _ => return,
     };
     if world.unattended {
@@ -390,4 +386,10 @@ fn fork_kept(world: &mut World, node: usize, group: GroupId) -> Result<(), Oracl
     world.checkers.writes.acts_in(group, &settings, glance.mode);
     world.checkers.writes.set_settings(group, &settings);
     Ok(())
+}
+
+/// What of the volume waits in the queue goes to the peer without content.
+fn notes_set_aside(world: &mut World, node: usize, group: GroupId, volume: VolumeId) {
+    let confirmed = world.checkers.ever_confirmed(group, world.cluster.other(group, node));
+    world.checkers.writes.streams_no_more(node, group, volume, confirmed);
 }
