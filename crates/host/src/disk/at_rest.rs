@@ -38,7 +38,7 @@ fn look(path: &Path, nested: usize) -> AtRest {
     if is_encrypted_by_file_system(path) {
         return AtRest::Encrypted(format!("{} (fscrypt)", system.kind));
     }
-    let devices = devices_of(&system);
+    let devices = devices_of(path, &system);
     if devices.is_empty() {
         return AtRest::Unknown(format!("{lies} is no block device of this machine"));
     }
@@ -54,7 +54,13 @@ fn is_encrypted_by_file_system(path: &Path) -> bool {
 }
 
 /// In sysfs; btrfs may lie on several of which only one is named.
-fn devices_of(system: &FileSystem) -> Vec<PathBuf> {
+fn devices_of(path: &Path, system: &FileSystem) -> Vec<PathBuf> {
+    // Also where the device has no name, as in a container. btrfs shows a number of its own here.
+    let device =
+        rustix::fs::stat(path).map(|stat| sysfs((rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev))));
+    if let Some(device) = device.ok().filter(|device| device.exists()) {
+        return vec![device];
+    }
     let Ok(FileIdentity::Device { major, minor }) = identity_of(Path::new(&system.source)) else { return Vec::new() };
     let device = sysfs((major, minor));
     let of_one = |members: &PathBuf| entries(members).any(|member| number_of(&member) == Some((major, minor)));
