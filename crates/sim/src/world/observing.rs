@@ -197,6 +197,8 @@ impl World {
         if record.identity.role == Role::Primary {
             self.checkers.facts.add(KnownFact::ChangedOutside(group, node));
         }
+        // What was saved of it for a fork is what stood there before.
+        self.checkers.forks.delta_is_moved(group, self.cluster.other(group, node));
         if self.cluster.primary(group) == node {
             self.checkers.writes.changed_outside(group, volume, first, &bytes);
         } else {
