@@ -336,15 +336,21 @@ fn two_volumes() -> Pair {
     pair
 }
 
-/// Clients came back to a node that was about to be demoted, were answered, and what they wrote was given up.
-#[test]
-fn no_client_is_answered_between_a_start_and_the_demotion() {
+/// The disk that was given up is left out, and the node starts before its demotion is on record; the other one is away.
+fn left_out_and_started() -> Pair {
     let mut pair = two_volumes();
     pair.done(Side::Near, &["group", "detach", GROUP, "data", "--force"]);
     assert!(pair.stop(Side::Near).success());
     pair.kill(Side::Far);
     is_agreed_on(&pair, "data");
     pair.serve(Side::Near);
+    pair
+}
+
+/// Clients came back to a node that was about to be demoted, were answered, and what they wrote was given up.
+#[test]
+fn no_client_is_answered_between_a_start_and_the_demotion() {
+    let mut pair = left_out_and_started();
     let (began, mut acknowledged) = (Instant::now(), Vec::new());
     for pattern in 10..30 {
         let write = format!("write -P {pattern} {} 64k", pattern * 65536);
@@ -414,12 +420,7 @@ fn a_disk_that_is_good_again_is_not_given_up() {
 /// forced promotion demoted again.
 #[test]
 fn nothing_of_a_dead_disk_outlives_the_demotion() {
-    let mut pair = two_volumes();
-    pair.done(Side::Near, &["group", "detach", GROUP, "data", "--force"]);
-    assert!(pair.stop(Side::Near).success());
-    pair.kill(Side::Far);
-    is_agreed_on(&pair, "data");
-    pair.serve(Side::Near);
+    let mut pair = left_out_and_started();
     pair.until("it is demoted", |pair| !is_primary(pair, Side::Near));
     pair.until("it is not on record", |pair| {
         fs::read_to_string(record(pair)).is_ok_and(|text| !text.contains("without-dead"))

@@ -145,19 +145,6 @@ fn the_time_in_which_they_were_slowed_down_is_not_counted_once_room_lacks() {
     }
 }
 
-/// Room is full and comes in drops, and writers are slowed down whenever there is some: what they wait for room is counted all the same.
-#[test]
-fn a_queue_that_is_full_is_no_pace() {
-    let mut world = paced(QueuePace::new(10, 50), 0);
-    world.set(GROUP, |settings| (settings.wait_limit, settings.queue_bytes) = (Duration::from_secs(4), 256 * KIB));
-    // Every write alone is most of the queue, and the peer's disk takes 2 s for each.
-    world.network.set_delay(SECOND);
-    let waiting: Vec<_> = (0..40).map(|n| world.write((n % 2) as u16, n / 2 % 2 * 256 * KIB, 200 * KIB)).collect();
-    assert!(waiting.into_iter().all(|id| world.answer(id).0));
-    let tripped = [CoveragePoint::WaitLimitTripped, CoveragePoint::HeldUpTooLong];
-    assert!(tripped.iter().any(|point| world.coverage(PRIMARY, *point) > 0), "nobody waits for ever");
-}
-
 /// The cable goes while writers are slowed down: nobody has a link any more whose rate they could keep to, and the queue takes them.
 #[test]
 fn a_lost_link_ends_the_slowing_down() {
