@@ -49,12 +49,21 @@ impl QueuePlace {
             Err(why) => {
                 tracing::warn!(
                     "group {}: it goes on without a disk queue: {why:#}. What has no room in memory waits or becomes dirty regions, as \
-                     the mode and 'queue.when_full' say. Make 'queue.disk' smaller and type 'farshore config apply', or make room and \
-                     restart the daemon",
-                    group.name
+                     the mode and 'queue.when_full' say. {}",
+                    group.name,
+                    self.advice()
                 );
                 None
             }
+        }
+    }
+
+    fn advice(&self) -> &'static str {
+        match self.apart {
+            Some(_) => {
+                "Mount the disk of the directory 'queues', make room there or name another one, and restart the daemon"
+            }
+            None => "Make 'queue.disk' smaller and type 'farshore config apply', or make room and restart the daemon",
         }
     }
 

@@ -544,7 +544,7 @@ fn disk_queue_warning(group: &ConfiguredGroup, queue: &figures::QueueStatus, dis
     if disk_limit_bytes == 0 && wanted_bytes > 0 {
         let size = show_size(wanted_bytes);
         return Some(format!(
-            "there is no disk queue, as there was no room for its {size} at the start (the log has the numbers): {then}"
+            "there is no disk queue, as its {size} could not be had at the start (the log of the daemon says why): {then}"
         ));
     }
     let failed = format!(
