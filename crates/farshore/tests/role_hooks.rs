@@ -609,10 +609,8 @@ fn a_reverse_sync_fences_nobody() {
     pair.assert_equal(&["data", "log"]);
 }
 
-// proves: P6
-/// Of a fork the node that is given up is demoted, and a hook of that node has the last word before: both nodes stay what they are.
-#[test]
-fn a_fork_is_not_resolved_against_a_hook_that_fails_or_hangs() {
+/// Both nodes are primary and wrote since; the commands of either fail or hang as files beside say.
+fn forked() -> Pair {
     let mut pair = pair(&format!("{ALL}\nhooks.timeout = \"1s\""), FAILS_OR_HANGS);
     pair.wait_for_rest(Side::Near);
     pair.stop(Side::Far);
@@ -625,6 +623,14 @@ fn a_fork_is_not_resolved_against_a_hook_that_fails_or_hangs() {
     pair.until("both nodes see the fork", |pair| {
         Side::BOTH.iter().all(|node| pair.status(*node)["reason"].to_string().contains("both nodes are primary"))
     });
+    pair
+}
+
+// proves: P6
+/// Of a fork the node that is given up is demoted, and a hook of that node has the last word before: both nodes stay what they are.
+#[test]
+fn a_fork_is_not_resolved_against_a_hook_that_fails_or_hangs() {
+    let mut pair = forked();
     let resolve = ["resolve", GROUP, "--keep", "far"];
     fs::write(pair.path("which"), "before_demote").expect("written");
     for (how, why) in [("fail", "it ended with exit code 3"), ("hang", "did not end within 1s and was killed")] {
@@ -649,6 +655,21 @@ fn a_fork_is_not_resolved_against_a_hook_that_fails_or_hangs() {
     pair.wait_for_rest(Side::Far);
     pair.stop_from(Side::Far);
     pair.assert_equal(&["data", "log"]);
+}
+
+/// The node that was kept answers first, and the other one's command goes on.
+#[test]
+fn a_command_behind_the_demotion_ends_though_the_fork_is_resolved_on_its_own_node() {
+    let pair = forked();
+    for (name, words) in [("which", "after_demote"), ("how", "hang")] {
+        fs::write(pair.path(name), words).expect("written");
+    }
+    let (code, done) = answer(&pair, Side::Near, &["resolve", GROUP, "--keep", "far"]);
+    assert!(code == 1 && is_secondary(&pair, Side::Near) && !is_secondary(&pair, Side::Far), "{code}: {done}");
+    assert!(done["warnings"].to_string().contains("did not end within 1s and was killed"), "{done}");
+    assert_eq!(last_hook(&pair, Side::Near)["hook"], "after_demote");
+    let told = pair.done(Side::Near, &["events", "--json", "--local"]);
+    assert!(!told.contains("ended before the answer was here"), "{told}");
 }
 
 /// The hook of the change that was made fails or hangs: far serves, and near takes over again, as if there were none; each is told of.

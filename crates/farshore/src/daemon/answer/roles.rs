@@ -83,6 +83,13 @@ impl RoleHookCalls<'_> {
 
     /// Of a change that was made just now, also where nobody knows what the other node made of it; a failure is one more warning.
     pub async fn after(&self, which: RoleHook, reply: &mut Reply) {
+        if let Reply::Error { message, refusal: Some(refusal), .. } = reply
+            && refusal.code == RefusalCode::RoleRecorded.word()
+            && self.has(which)
+        {
+            // What it would move to this node is not served here yet, and 'reset' runs no commands.
+            *message += &format!("; the command '{}' has not run: run it yourself behind that", which.as_str());
+        }
         let text = match &*reply {
             Reply::Ok { message, unchanged: false, .. } => message.clone(),
             Reply::Error { message, .. } if is_unanswered(reply) => message.clone(),
