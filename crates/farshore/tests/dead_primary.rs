@@ -68,6 +68,51 @@ fn behind_and_dead() -> (Pair, ForgetfulStore) {
     (pair, store)
 }
 
+// proves: P1, P2
+/// The command is meant for the node whose disk died; the other one has what counts, and gives it up for nobody's slip.
+#[test]
+fn the_good_copy_is_not_detached_for_the_dead_disk_of_its_primary() {
+    if must_skip_stores("the_good_copy_is_not_detached_for_the_dead_disk_of_its_primary") {
+        return;
+    }
+    let (mut pair, store) = pair(2, "");
+    dies(&mut pair, &store);
+    pair.until("far knows", |pair| pair.status(Side::Far)["state"] == "failed");
+    let detach = ["group", "detach", GROUP, "data"];
+    let words = ["nothing was changed", "near is the primary, and its half of the group has failed", "--on near"];
+    expect(&pair.run(Side::Far, &detach), 2, &words);
+    let detached = |pair: &Pair, node| pair.status(node)["volumes"][0]["detached"] == true;
+    assert!(!detached(&pair, Side::Far));
+    pair.done(Side::Far, &["group", "detach", GROUP, "data", "--on", "near"]);
+    assert!(detached(&pair, Side::Near) && !detached(&pair, Side::Far));
+}
+
+// proves: P1
+/// A disk is missing, and another volume is named by mistake; by force that is on record, and taken back by a word.
+#[test]
+fn a_healthy_volume_is_not_detached_for_the_missing_disk_of_another_one() {
+    let mut pair = Pair::new(&PairPlan { volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    pair.first_sync();
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "data", &["write -P 9 0 64k", "flush"]);
+    assert!(pair.stop(Side::Near).success());
+    let (log, away) = (pair.device(Side::Near, "log"), pair.path("away"));
+    fs::rename(&log, &away).expect("moved");
+    pair.serve(Side::Near);
+    let detach = ["group", "detach", GROUP, "data"];
+    expect(&pair.run(Side::Near, &detach), 2, &["nothing was changed", "nothing is known to be wrong with the disk"]);
+    expect(&pair.run(Side::Near, &[&detach[..], &["--force"]].concat()), 2, &["it is on record", "not taken up"]);
+    expect(&pair.run(Side::Near, &["group", "attach", GROUP, "data"]), 2, &["it is on record", "not taken up"]);
+    fs::rename(&away, &log).expect("moved back");
+    pair.done(Side::Near, &["reset", GROUP]);
+    pair.qemu_io(Side::Near, "data", &["read -P 9 0 64k"]);
+    pair.done(Side::Near, &["sync", GROUP, "--wait"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
 /// Another disk at the same path, as large, and empty.
 fn has_another_disk(pair: &Pair) {
     let path = pair.device(Side::Near, "data");

@@ -16,20 +16,19 @@ use engine::status::GroupStatus;
 use engine::{Command, GroupId, RefusalCode};
 use host::driver::{ClientsOrder, Gone, GroupSnapshot};
 use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HEARD_PATIENCE};
-use settings::{ConfiguredGroup, ConfiguredVolume, NodeName, RoleHook};
-use tokio::task::spawn_local;
-use tokio::time::{sleep, timeout};
+use settings::{ConfiguredGroup, NodeName, RoleHook};
+use tokio::time::sleep;
 use units::exact::{show_seconds, show_size};
 
-use super::dead_disk::{DISK_PATIENCE, DiskDesk};
+use super::Desk;
+use super::dead_disk::DiskDesk;
+use super::failed_disks::dead_disks;
 use super::forks::no_room_for_delta;
 use super::lending::{answered, begun, ended_meanwhile, is_over_there, never_began, stands_still_no_more};
 use super::roles::{RoleHookCalls, RunHooks};
 use super::unopened::as_recorded;
-use super::{Desk, beside};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder};
-use crate::daemon::detached::is_dead;
 use crate::daemon::reverses::{GivesUp, ReverseHome, ReversePlace};
 use crate::daemon::role_changes::RoleChange;
 use crate::daemon::{attached, view};
@@ -59,48 +58,6 @@ pub(super) enum PeerStep {
     Over,
     /// An operator has ended it here meanwhile, and what is on record stays as it is.
     Ended,
-}
-
-/// The volumes by whose disks a group has failed; none: it has not failed.
-///
-/// # Errors
-/// The answer: it has failed by something else.
-pub(super) async fn dead_disks(
-    desk: &Desk,
-    group: &ConfiguredGroup,
-    found: &GroupSnapshot,
-) -> Result<Vec<String>, Reply> {
-    let name = group.name.as_str();
-    let refused = desk.refused.why(name);
-    let Some(why) = refused.clone().or_else(|| view::failed_words(group, found)) else { return Ok(Vec::new()) };
-    let dead = match refused {
-        // It was not taken up: no disk was asked for anything.
-        Some(_) => unreadable(group, &desk.node).await,
-        None => view::failed_volumes(group, found).into_iter().map(str::to_owned).collect(),
-    };
-    if dead.is_empty() {
-        let message = format!(
-            "{name}: nothing was changed: the group has failed: {why}; 'farshore reset {name}', then type this again"
-        );
-        return Err(Reply::refused(RefusalCode::GroupFailed, message));
-    }
-    Ok(dead)
-}
-
-/// Volumes whose disks are gone, do not give back what they hold, or answer nothing.
-async fn unreadable(group: &ConfiguredGroup, node: &NodeName) -> Vec<String> {
-    let look = |volume: &ConfiguredVolume| {
-        let path = volume.device(node).to_owned();
-        (volume.name.to_string(), spawn_local(timeout(DISK_PATIENCE, beside(move || is_dead(&path)))))
-    };
-    let looks: Vec<_> = group.volumes.iter().map(look).collect();
-    let mut dead = Vec::new();
-    for (name, looked_at) in looks {
-        if looked_at.await.expect("looking at a disk does not panic").unwrap_or(true) {
-            dead.push(name);
-        }
-    }
-    dead
 }
 
 impl GivingUp<'_> {

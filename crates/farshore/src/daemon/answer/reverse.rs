@@ -19,9 +19,10 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use super::Desk;
+use super::failed_disks::dead_disks;
 use super::giving_up::{
-    GivingUp, PeerStep, dead_disks, goes_on_without_dead, is_demoted_for_good, is_record_unknown, next_step,
-    typed_again, unknown_role,
+    GivingUp, PeerStep, goes_on_without_dead, is_demoted_for_good, is_record_unknown, next_step, typed_again,
+    unknown_role,
 };
 use super::lending::{
     answered, begun, ends, is_over_there, never_began, role_is_unknown, serves, stands_still_no_more,
