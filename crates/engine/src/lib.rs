@@ -43,7 +43,7 @@ use core::time::Duration;
 
 pub use activity::file_bytes as activity_file_bytes;
 pub use bitmap::{Bitmap, file_bytes as bitmap_file_bytes};
-pub use formats::{bitmap, cell, delta, identity, journal, other_volumes, superblock, undo, wire};
+pub use formats::{bitmap, cell, delta, identity, journal, other_volumes, queue_log, superblock, undo, wire};
 pub use ids::*;
 pub use node::Node;
 pub use records::activity;

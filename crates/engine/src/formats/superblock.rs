@@ -105,6 +105,9 @@ pub struct Superblock {
     pub rolling_back: bool,
     /// The peer does not know this generation yet: writes need no new one.
     pub alone: bool,
+    /// A primary's: every number that it gave since its log of the queue began stands there, before it was written or sent. The log counts
+    /// if this says so, and not otherwise.
+    pub queue_logged: bool,
     /// What speaks against the copy, whichever node serves.
     pub doubts: CopyDoubts,
     pub journal: JournalHead,
@@ -176,7 +179,8 @@ mod flag {
     pub const ASSUMED_EQUAL: u16 = 128;
     pub const DIFFERS: u16 = 256;
     pub const POINT_OF_FORK: u16 = 512;
-    pub const ALL: u16 = 1023;
+    pub const QUEUE_LOGGED: u16 = 1024;
+    pub const ALL: u16 = 2047;
 }
 
 impl Superblock {
@@ -215,7 +219,8 @@ impl Superblock {
                 | bit(self.served_unverified, flag::SERVED_UNVERIFIED)
                 | bit(self.doubts.assumed_equal, flag::ASSUMED_EQUAL)
                 | bit(self.doubts.differs, flag::DIFFERS)
-                | bit(self.rollback_point.is_of_fork, flag::POINT_OF_FORK),
+                | bit(self.rollback_point.is_of_fork, flag::POINT_OF_FORK)
+                | bit(self.queue_logged, flag::QUEUE_LOGGED),
             update: self.update,
             tag: self.tag,
             offset: 0,
@@ -318,6 +323,7 @@ impl Superblock {
             alone: is(flag::ALONE),
             doubts: CopyDoubts { assumed_equal: is(flag::ASSUMED_EQUAL), differs: is(flag::DIFFERS) },
             served_unverified: is(flag::SERVED_UNVERIFIED),
+            queue_logged: is(flag::QUEUE_LOGGED),
             journal,
             confirmed_ordinal,
             own_from_ordinal,

@@ -221,9 +221,10 @@ impl GroupStart<'_> {
         let (file, lived) = match beside {
             OtherFiles::Log => ("activity log", log_lived(tag, &bytes)),
             OtherFiles::Bits => ("bitmap", cell::choose(bitmap::KIND, tag, 0, &bytes).highest > RELIED_ON_FROM),
-            OtherFiles::Journal => {
-                ("journal", journal::JournalIndex::decode(&bytes).is_some_and(|index| index.tag == tag))
-            }
+            OtherFiles::Journal => (
+                "journal",
+                journal::JournalIndex::decode(journal::BatchOf::Journal, &bytes).is_some_and(|index| index.tag == tag),
+            ),
         };
         if lived {
             let why = format!(
