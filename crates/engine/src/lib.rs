@@ -115,7 +115,7 @@ pub enum Store {
     Undo(GroupId),
     /// What this node held where it differed from the peer that an operator chose over it. It has no size of its own.
     Delta(GroupId),
-    /// What of a primary's queue has no room in memory. After a start it says nothing.
+    /// What of a primary's queue has no room in memory, which says nothing after a start; or the log of that queue.
     Queue(GroupId),
 }
 
@@ -156,6 +156,8 @@ pub struct GroupConfig {
     pub history_bytes: u64,
     /// Size of [`Store::Queue`]; 0: there is none.
     pub queue_disk_bytes: u64,
+    /// It is a log: whatever the stream carries stands there first, and a start goes on from it.
+    pub queue_durable: bool,
 }
 
 /// The shape of the activity log.
@@ -488,6 +490,15 @@ pub enum Output {
         offset: u64,
         parts: Vec<Slice>,
     },
+    /// Write a batch of the log at `offset`, durably: its index, and `parts` of payload, each from the next whole block on. The index gets
+    /// the sum of each, which are the answer too: [`IoDone::Sums`].
+    Append {
+        token: Token,
+        store: Store,
+        offset: u64,
+        index: journal::JournalIndex,
+        parts: Vec<Slice>,
+    },
     /// Read what was spilled there: one [`IoDone::Payload`] of all these parts, each in whole blocks; or `Damaged` unless each has its sum.
     Fetch {
         token: Token,
@@ -622,6 +633,10 @@ pub enum Event {
         from: state::Mode,
         to: state::Mode,
         why: String,
+    },
+    /// A start goes on from the log of the queue, or does no more.
+    QueueLog {
+        is_live: bool,
     },
     /// Writes that the peer does not see in order begin a generation of their own.
     WritesAlone {

@@ -10,6 +10,7 @@ pub mod orders;
 pub mod outbox;
 pub mod pause;
 pub mod queue;
+pub mod queue_log;
 pub mod reconcile;
 pub mod recovery_point;
 pub mod repair;

@@ -59,6 +59,7 @@ fn node(role: Role, volume_bytes: u64) -> Node {
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
+        queue_durable: false,
     };
     Node::new(NodeConfig {
         node: US,

@@ -68,6 +68,8 @@ pub struct SimOptions {
     pub queue_items: u64,
     /// 0: there is no disk queue.
     pub queue_disk_bytes: u64,
+    /// The disk queue is a log that a start goes on from.
+    pub queue_durable: bool,
     pub when_full: WhenFull,
     pub pace: Option<QueuePace>,
     pub journal_bytes: u64,
@@ -132,6 +134,7 @@ impl SimOptions {
             queue_bytes: *rng.pick(&[256 * KIB, MIB + 76 * KIB + 1, 8 * MIB]),
             queue_items: *rng.pick(&[200, 100_000, 100_000]),
             queue_disk_bytes: SimOptions::queue_disk_bytes(seed),
+            queue_durable: false,
             when_full: SimOptions::when_full(&mut Rng::new(seed ^ FULL_QUEUES)),
             pace: SimOptions::pace(&mut Rng::new(seed ^ PACED)),
             journal_bytes: window_bytes * 2 + rng.below(3) * 256 * KIB,

@@ -11,6 +11,7 @@ mod degrade_to_queue;
 mod demoted_unverified;
 mod detach;
 mod disk_queue;
+mod durable_queue;
 mod documented;
 mod failed_flush;
 mod failed_group;

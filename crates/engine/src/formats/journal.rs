@@ -298,15 +298,28 @@ impl JournalRing {
         gone
     }
 
+    /// The last number of the batch before this head, if that still takes up space.
+    pub fn last_before(&self, head: JournalHead) -> Option<Seq> {
+        self.live.iter().take_while(|batch| batch.ordinal < head.ordinal).last().map(|batch| batch.last)
+    }
+
+    pub fn next_ordinal(&self) -> u64 {
+        self.next_ordinal
+    }
+
     /// Batches that end at or before this number take up space.
     pub fn has_before(&self, seq: Seq) -> bool {
         self.live.front().is_some_and(|b| b.last <= seq)
     }
 
     pub fn is_half_full(&self) -> bool {
-        let Some(head) = self.live.front() else { return false };
-        let used = if self.tail > head.offset { self.tail - head.offset } else { self.bytes - head.offset + self.tail };
-        used >= self.bytes / 2
+        self.used_bytes() >= self.bytes / 2
+    }
+
+    /// What lies between head and tail.
+    pub fn used_bytes(&self) -> u64 {
+        let Some(head) = self.live.front() else { return 0 };
+        if self.tail > head.offset { self.tail - head.offset } else { self.bytes - head.offset + self.tail }
     }
 
     pub fn bytes(&self) -> u64 {

@@ -11,6 +11,7 @@ use crate::ids::{Seq, VolumeId};
 use crate::limits::REGION_BYTES;
 use crate::peer::answers::PeerAnswers;
 use crate::peer::disk_queue::DiskQueue;
+use crate::peer::queue_log::{self, QueueLog};
 use crate::peer::queue::{QueueFill, QueueRecord};
 use crate::peer::reservation::QueueReservation;
 use crate::peer::sending::Sending;
@@ -39,7 +40,9 @@ pub(crate) struct Outbox {
     sent_before: Seq,
     pub(super) reserved: QueueReservation,
     /// What of the stream's queue has no room in memory.
-    disk: DiskQueue,
+    pub(super) disk: DiskQueue,
+    /// What a start goes on from.
+    pub log: QueueLog,
 }
 
 impl Outbox {
@@ -319,6 +322,7 @@ impl Outbox {
     pub fn end_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         let Some(stream) = self.sending.end_stream() else { return };
         self.disk.forget();
+        queue_log::stream_ended(self, common, cx);
         self.record = stream.queue().record();
         self.sent_before = self.sent_through().max(stream.queue().sent_through());
         if stream.has_pass() {

@@ -103,7 +103,9 @@ impl Peer {
         if !injected(Fault::FailedWriteClears) {
             common.volumes.copy_of(op.volume).set_uncovered(op.offset, op.length);
         }
-        if let Some(stream) = self.outbox.sending.stream_mut() {
+        // A start would find it in the log, and write it here: so the peer gets it too.
+        let is_logged = self.outbox.log.holds(op.last);
+        if let Some(stream) = self.outbox.sending.stream_mut().filter(|_| !is_logged) {
             stream.void_unsent(op.first, op.last);
         }
         let stored = common.slots.write(slot);

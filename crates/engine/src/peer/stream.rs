@@ -149,6 +149,11 @@ impl PeerStream {
         self.open && !self.is_applied()
     }
 
+    /// The peer has applied all up to here.
+    pub fn applied(&self) -> Seq {
+        self.applied_at_peer
+    }
+
     /// Bits of writes through here may clear, once they are flushed here.
     pub fn clears_through(&self) -> Seq {
         if injected(Fault::ClearBeforeApply) { self.received_at_peer } else { self.applied_at_peer }

@@ -70,6 +70,9 @@ pub(crate) enum AfterSuper {
         waiters: Vec<FlushWaiter>,
     },
     NewGeneration,
+    /// Both slots say that the log of the queue counts, or that it does not.
+    QueueLogOpened,
+    QueueLogClosed,
     /// A peer window may be given that is so long.
     WindowRecorded {
         window: Duration,

@@ -640,6 +640,7 @@ impl GroupStart<'_> {
         self.lifecycle.enter_stage(StartStage::Recording);
         self.sb.current.identity.incarnation.0 += u64::from(!injected(Fault::NumberReused));
         self.sb.current.clean = false;
+        self.sb.current.queue_logged = false;
         self.sb.current.sizes = self.volumes.sizes();
         without_devices(self.sb, self.volumes.detached());
         self.sb.begin_flush_points(self.volumes.len());

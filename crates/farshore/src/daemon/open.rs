@@ -485,6 +485,8 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
         window_bytes: group.config.layout.window_bytes,
         activity: state_files::activity(&group.config),
         history_bytes: state_files::history_bytes(&group.config),
+        // No setting asks for it.
+        queue_durable: false,
         queue_disk_bytes: group
             .stores
             .as_ref()

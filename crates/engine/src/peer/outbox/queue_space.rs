@@ -15,7 +15,14 @@ impl Outbox {
         let Some(stream) = self.stream() else { return true };
         let lone = stream.queue().is_empty() && self.reserved.items() == 0;
         let needs_none = self.passes_by(common, common.slots.write_ref(slot).range().0);
-        if lone || needs_none || injected(Fault::QueueLimitIgnored) {
+        if needs_none || injected(Fault::QueueLimitIgnored) {
+            return true;
+        }
+        let reserved = (self.reserved.bytes(), self.reserved.items());
+        if !self.log.has_room_for(stream.queue(), reserved, common.slots.write_ref(slot), cx.peer.part_bytes) {
+            return false;
+        }
+        if lone {
             return true;
         }
         let (bytes, items) = common.slots.write(slot).cost_bytes(cx.peer.part_bytes);

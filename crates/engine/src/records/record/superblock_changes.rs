@@ -126,7 +126,7 @@ impl SuperWriter {
         if !sb.confirmed.position.generation.is_blank() {
             sb.confirmed_before = sb.confirmed;
         }
-        sb.kept_over = 0;
+        (sb.kept_over, sb.queue_logged) = (0, false);
         (sb.identity.role, sb.identity.position) = (Role::Secondary, position);
         (sb.identity.handed_over, sb.identity.inconsistent) = (handed_over, false);
         (sb.primary_mode, sb.confirmed, sb.applied_wall) = (Some(mode), Confirmed::default(), wall);
@@ -183,7 +183,13 @@ impl SuperWriter {
         identity.parent = Position { generation: old.generation, incarnation: old.incarnation, seq: last };
         identity.generation = Generation { number, tag: tag(number) };
         (identity.continued, identity.forced) = (true, false);
-        self.current.alone = true;
+        // What is written from here on is in no log.
+        (self.current.alone, self.current.queue_logged) = (true, false);
+    }
+
+    /// Whether the log of the queue counts from here on.
+    pub fn queue_is_logged(&mut self, is_logged: bool) {
+        self.current.queue_logged = is_logged;
     }
 
     /// The peer has taken up this history.
