@@ -638,6 +638,10 @@ pub enum Event {
     QueueLog {
         is_live: bool,
     },
+    /// A start goes on from the log of the queue: the volumes hold what was written up to this number, and numbers go on.
+    RunGoesOn {
+        at: Position,
+    },
     /// Writes that the peer does not see in order begin a generation of their own.
     WritesAlone {
         generation: Generation,

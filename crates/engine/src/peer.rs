@@ -11,6 +11,7 @@ pub mod outbox;
 pub mod pause;
 pub mod queue;
 pub mod queue_log;
+pub mod queue_redo;
 pub mod reconcile;
 pub mod recovery_point;
 pub mod repair;

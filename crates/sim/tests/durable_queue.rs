@@ -6,7 +6,7 @@ use engine::limits::{KIB, MIB};
 use engine::state::{Degrade, Mode, Policy, State};
 use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
-use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, may_inject, options};
+use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, may_inject, options, serves};
 
 const PRIMARY: usize = 0;
 
@@ -89,4 +89,34 @@ fn a_log_that_cannot_be_written_closes_and_opens_again() {
     writes(&mut world, 60);
     world.until("it is open again", |world| opened(world) > 1);
     drains_in_order(&mut world, resynced);
+}
+
+/// How the primary goes down.
+#[derive(Clone, Copy, Debug)]
+enum Down {
+    Kill,
+    PowerLoss,
+}
+
+const BOTH: [Down; 2] = [Down::Kill, Down::PowerLoss];
+
+fn goes_down(world: &mut ScenarioWorld, down: Down) {
+    world.crash(PRIMARY, matches!(down, Down::PowerLoss), SECOND);
+    world.until("it serves", serves);
+}
+
+/// The link is down, the queue is full of writes, and the primary is killed or loses its power: the queue goes on, and the peer gets it in
+/// its order.
+#[test]
+fn a_primary_that_goes_down_goes_on_in_order() {
+    for down in BOTH {
+        let mut world = in_step(logged(8 * MIB));
+        world.cut([false; 2]);
+        writes(&mut world, 1200);
+        goes_down(&mut world, down);
+        assert_eq!(world.figures(PRIMARY).state, State::Queuing, "{down:?}");
+        writes(&mut world, 60);
+        drains_in_order(&mut world, 0);
+        assert_eq!(world.coverage(PRIMARY, CoveragePoint::RunTakenUp), 1);
+    }
 }

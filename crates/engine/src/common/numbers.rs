@@ -36,6 +36,11 @@ impl WriteNumbers {
         (self.last_seq, self.last_wall) = (Seq::NONE, wall);
     }
 
+    /// A start goes on behind this number, and its stamp.
+    pub fn go_on(&mut self, last: Seq, wall: Wall) {
+        (self.last_seq, self.last_wall) = (last, self.last_wall.max(wall));
+    }
+
     /// The last number given.
     pub fn last(&self) -> Seq {
         self.last_seq

@@ -35,7 +35,7 @@ pub(crate) struct Outbox {
     pub answers: PeerAnswers,
     pub(super) sending: Sending,
     /// Of the queues of all streams so far.
-    record: QueueRecord,
+    pub(super) record: QueueRecord,
     /// As far as streams of this run that have ended were sent.
     sent_before: Seq,
     pub(super) reserved: QueueReservation,

@@ -144,6 +144,7 @@ impl StreamQueue {
         assert_eq!(self.last.next(), item.seq, "the queue is one run of consecutive numbers");
         self.last = item.seq;
         self.bytes += item.cost_bytes;
+        self.disk_bytes += item.disk_cost();
         self.record.entered_bytes += item.cost_bytes;
         self.sync_bytes += item.sync_bytes();
         self.unsent_bytes += item.cost_bytes;

@@ -18,6 +18,7 @@ use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::cell::{self, CELL_BYTES, CellHead, RELIED_ON_FROM};
 use crate::formats::journal::{ENTRIES_MAX, INDEX_BYTES, JournalEntry, JournalIndex, JournalRing, RecordKind};
+use crate::formats::identity::{DecisionRow, Identity};
 use crate::formats::queue_log::{self, QueueCell, ring_bytes};
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::flags;
@@ -26,7 +27,9 @@ use crate::injected_fault::{Fault, injected};
 use crate::limits::{DISK_QUEUE_BATCH_BYTES, KIB, META_BLOCK_BYTES, QUEUE_CELL_AFTER, RESYNC_HOLD_OFF};
 use crate::peer::outbox::Outbox;
 use crate::peer::queue::{ItemBody, QueueItem, StreamQueue};
-use crate::peer::stream::queue_of;
+use crate::peer::queue_redo::QueueRedo;
+use crate::peer::sending::Sending;
+use crate::peer::stream::{PeerStream, queue_of};
 use crate::records::record::AfterSuper;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::operation_slots::SlotOperation;
@@ -95,6 +98,8 @@ pub(crate) struct QueueLog {
     /// Writes that wait until they are in the log, in their order.
     parked: VecDeque<(Seq, u32)>,
     cell: CellWriter,
+    /// A start goes on from it.
+    pub redo: Option<QueueRedo>,
     /// Its disk refused a write: it is not tried again before.
     not_before: Mono,
     /// The superblock is being told that the log counts no more.
@@ -131,7 +136,7 @@ impl QueueLog {
         self.gates() && seq <= self.taken
     }
 
-    fn ring_bytes(&self) -> u64 {
+    pub fn ring_bytes(&self) -> u64 {
         ring_bytes(self.file_bytes)
     }
 
@@ -377,6 +382,7 @@ fn begin_filling(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
     }
     let is_quiet = log.under_way.is_empty() && log.parked.is_empty() && !log.is_closing && log.cell.writing.is_none();
     let fits = log.stage == LogStage::Closed && is_quiet && common.lifecycle.is_running() && may_log(outbox, common);
+    let fits = fits && !common.sb.needs_verification();
     if !fits || outbox.syncs_in_stream() || common.numbers.generation_is_due() {
         return;
     }
@@ -578,4 +584,54 @@ pub(crate) fn stream_ended(outbox: &mut Outbox, common: &mut GroupCommon, cx: &m
         log.stage = LogStage::Closed;
         cx.event(common.id(), Event::QueueLog { is_live: false });
     }
+}
+
+// ---- a start goes on -------------------------------------------------------------------------------------------------
+
+/// What the volumes hold is what the log says, flushed, and this run is on record: the queue stands as it stood. Numbers go on.
+pub(crate) fn take_up(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
+    let Some(redo) = outbox.log.redo.take() else { return };
+    let (last, before) = (redo.last, redo.cell.before.1);
+    common.numbers.go_on(last, redo.wall);
+    for volume in common.volumes.iter_mut() {
+        volume.copy.is_equal();
+        volume.flushes.go_on_from(last);
+    }
+    let log = &mut outbox.log;
+    let mut stream = PeerStream::new(before, cx.now.mono, outbox.record, None);
+    for (entry, at) in &redo.entries {
+        queue_of(&mut stream).push(QueueRedo::item(entry));
+        if entry.payload_bytes > 0 {
+            outbox.disk.stands_at(entry.seq, *at, entry.payload_bytes, entry.payload_crc);
+        }
+        if entry.kind != RecordKind::Void && !injected(Fault::LogBitsForgotten) {
+            common.volumes.copy_of(entry.volume).set_written(entry.offset, entry.length, entry.seq, true);
+        }
+    }
+    let queue = queue_of(&mut stream);
+    queue.gate(Some(last));
+    // Whether the peer has any of it, nobody knows.
+    (0..queue.len()).for_each(|_| queue.advance(cx.now.mono));
+    log.entered_bytes = queue.record().entered_bytes;
+    stream.stands_in_queue(common.settings.mode.promises(), cx.now.mono);
+    outbox.sending = Sending::Stream(stream);
+    log.ring = Some(JournalRing::with(log.ring_bytes(), redo.next, redo.live));
+    (log.stage, log.taken, log.logged, log.earlier) = (LogStage::Live, last, last, redo.runs);
+    log.cell = CellWriter { update: redo.update, is_known: true, durable: redo.cell, writing: None };
+    cx.event(common.id(), Event::RunGoesOn { at: common.position(last) });
+    common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER);
+}
+
+/// A peer that stands in an earlier run whose numbers the log holds, or held: `None`: in another one.
+pub(crate) fn row_of_earlier(outbox: &Outbox, common: &GroupCommon, theirs: &Identity) -> Option<DecisionRow> {
+    let (log, at) = (&outbox.log, theirs.position);
+    let kept_after = outbox.stream().filter(|_| log.is_live())?.queue().kept_after();
+    let (_, last) = log.earlier.iter().find(|(run, _)| *run == at.incarnation)?;
+    if at.generation != common.sb.identity.generation || theirs.inconsistent {
+        return None;
+    }
+    if at.seq > *last && !injected(Fault::RunGoesOnBlindly) {
+        return Some(DecisionRow::PastOurLast);
+    }
+    (kept_after <= at.seq).then_some(DecisionRow::InEarlierQueue)
 }

@@ -232,7 +232,14 @@ impl Peer {
                 }
             }
             Sending::Stream(stream) => {
+                let syncs = stream.syncs();
                 if let Some((began, dirty)) = stream.peer_is_ready(attempt) {
+                    if !syncs {
+                        // It was in the same history. An order that waits still stands.
+                        common.sb.peer_took_up();
+                        let (ours, begin) = (common.sb.identity, common.position(began));
+                        return self.greeting.took_up(&ours, begin, false);
+                    }
                     self.peer_took_up(common, common.position(began), dirty);
                 }
             }

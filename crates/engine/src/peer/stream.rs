@@ -364,6 +364,18 @@ impl PeerStream {
         self.open = false;
     }
 
+    /// A start goes on with what is queued: nobody waits for the peer, and a promise begins anew.
+    pub fn stands_in_queue(&mut self, promises: bool, now: Mono) {
+        (self.stage, self.catching_up_since) = (StreamStage::Queuing, now);
+        self.alone_through = promises.then(|| self.queue.last());
+    }
+
+    /// The link is back, and the peer stands there in an earlier run: before anything is sent it takes up this one.
+    pub fn begin_take_up(&mut self, received: Seq, now: Mono, pass: SyncPass) {
+        self.reopen(received, 0, now, false);
+        (self.open, self.began, self.name, self.pass) = (false, received, pass.name(), Some(pass));
+    }
+
     /// The link is back, and the peer stands there.
     pub fn reopen(&mut self, received: Seq, granted_bytes: u64, now: Mono, keeps_promise: bool) {
         self.queue.rewind(received);

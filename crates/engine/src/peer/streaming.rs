@@ -7,6 +7,8 @@ use crate::ids::*;
 use crate::peer::Peer;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::CatchUpSnapshot;
+use crate::injected_fault::{Fault, injected};
+use crate::peer::stream::pass::SyncPass;
 use crate::peer::stream::void_probes;
 use crate::peer::verify::follow_stream;
 use crate::shared::coverage::CoveragePoint;
@@ -118,6 +120,10 @@ impl Peer {
     /// The queue goes on where the peer stands.
     pub fn continue_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, received: Seq, granted_bytes: u64) {
         cx.coverage.hit(CoveragePoint::QueueContinued);
+        let run = self.greeting.hello().map(|hello| hello.identity.position.incarnation);
+        if run.is_some_and(|run| run != common.sb.identity.incarnation) && !injected(Fault::TakeUpSkipped) {
+            return self.begin_take_up(common, cx, received);
+        }
         let held = self.state(common) == State::Holding;
         let stream = self.outbox.sending.stream_mut().expect("only an existing stream continues");
         stream.reopen(received, granted_bytes, cx.now.mono, held);
@@ -131,6 +137,19 @@ impl Peer {
         }
         self.wanted.update_is_done();
         self.report_state(common, cx, "the link is back, the queue continues");
+    }
+
+    /// The peer stands in an earlier run, at a number from which the queue goes on.
+    fn begin_take_up(&mut self, common: &mut GroupCommon, cx: &mut Cx, received: Seq) {
+        cx.coverage.hit(CoveragePoint::RunTakenUp);
+        self.passes += 1;
+        let pass = SyncPass::take_up(cx.now.mono, self.passes);
+        let stream = self.outbox.sending.stream_mut().expect("only an existing stream continues");
+        stream.begin_take_up(received, cx.now.mono, pass);
+        self.outbox.rewind_disk_queue();
+        self.wanted.update_is_done();
+        self.report_state(common, cx, "the peer takes up this run, the queue continues");
+        self.stall.watch_sync(common, cx);
     }
 
     /// The next frame of what is sent, if the peer's window and the bytes allow it.

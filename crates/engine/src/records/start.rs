@@ -2,6 +2,7 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::context::Cx;
@@ -89,8 +90,9 @@ impl GroupStart<'_> {
 
     pub fn begin(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
         let id = self.config.id;
-        let files =
-            [Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
+        let mut files =
+            vec![Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
+        files.extend(self.config.queue_durable.then_some(Store::Queue(id)));
         self.lifecycle.enter_stage(StartStage::FlushFiles { left: files.len(), entropy, boot });
         for store in files {
             let token = self.slots.start(SlotOperation::StartRead);
@@ -137,6 +139,9 @@ impl GroupStart<'_> {
             | StartStage::Flush { .. }
             | StartStage::Undo
             | StartStage::Replay
+            | StartStage::QueueHead
+            | StartStage::QueueRead
+            | StartStage::QueueWrite
             | StartStage::Recording
             | StartStage::StoringBits
             | StartStage::EmptyingLog => {
@@ -640,7 +645,6 @@ impl GroupStart<'_> {
         self.lifecycle.enter_stage(StartStage::Recording);
         self.sb.current.identity.incarnation.0 += u64::from(!injected(Fault::NumberReused));
         self.sb.current.clean = false;
-        self.sb.current.queue_logged = false;
         self.sb.current.sizes = self.volumes.sizes();
         without_devices(self.sb, self.volumes.detached());
         self.sb.begin_flush_points(self.volumes.len());

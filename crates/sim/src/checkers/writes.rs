@@ -334,6 +334,7 @@ impl WriteOracle {
             Event::PromotesWithout { volumes } => {
                 self.group(group).promoted_without.insert(node, *volumes);
             }
+            Event::RunGoesOn { at } => return self.group(group).run_goes_on(*at),
             Event::Ready { role: Role::Secondary, .. } => {
                 self.group(group).promoted_without.remove(&node);
             }
@@ -386,7 +387,7 @@ impl WriteOracle {
         let g = self.group(group);
         let key = (g.history(at.generation.tag), at.incarnation.0);
         let run = g.runs.entry(key).or_insert_with(PrimaryRun::unopened);
-        if run.fenced {
+        if run.fenced && !run.goes_on {
             *run = std::mem::take(run).begins_anew(images, true);
         }
     }
@@ -417,15 +418,25 @@ impl WriteOracle {
             sector.before = ContentBefore::RunsBase;
         }
         let key = (g.history(at.generation.tag), at.incarnation.0);
-        let before = g.runs.remove(&key);
+        let mut before = g.runs.remove(&key);
         let is_taken = before.as_ref().is_some_and(|before| !before.fenced);
-        g.runs.insert(key, before.unwrap_or_default().begins_anew(images, false));
+        let goes_on = before.take_if(|before| before.goes_on && before.fenced);
+        g.state = if goes_on.is_some() { State::Queuing } else { State::Logging };
+        if let Some(mut run) = goes_on {
+            // Whatever the volumes held before is what the log says now, flushed.
+            run.check_prefix(at, images, &g.aside)?;
+            run.fenced = false;
+            g.runs.insert(key, run);
+            g.starts_from(images);
+        } else {
+            g.runs.insert(key, before.unwrap_or_default().begins_anew(images, false));
+        }
         if is_taken {
             let what = format!("incarnation {} of generation {} was taken twice", at.incarnation.0, at.generation);
             return Err(OracleFailure::new(Oracle::Order, what));
         }
         g.current = Some((node, key));
-        (g.state, g.lowered) = (State::Logging, None);
+        g.lowered = None;
         g.happened.changes += 1;
         Ok(())
     }
@@ -599,6 +610,35 @@ impl SectorVersions {
 }
 
 impl GroupWrites {
+    /// A start goes on from its log: the run that begins is the one before, up to this number. Nothing that was acknowledged is missing, and
+    /// the peer has nothing that is not there.
+    fn run_goes_on(&mut self, at: Position) -> Result<(), OracleFailure> {
+        let tag = self.history(at.generation.tag);
+        let runs = self.runs.range((tag, 0)..(tag, at.incarnation.0)).rev();
+        let Some((key, before)) = runs.into_iter().find(|(_, run)| !run.fenced) else {
+            return Err(OracleFailure::new(Oracle::Order, format!("a log goes on with a run that never was: {at:?}")));
+        };
+        let has = self.peer_has.get(key).copied().unwrap_or_default();
+        if before.acked > at.seq || has.received() > at.seq {
+            let (acked, received) = (before.acked.0, has.received().0);
+            let what = format!("the log goes on at {at:?}, {acked} was acknowledged, and the peer received {received}");
+            return Err(OracleFailure::new(Oracle::Durability, what));
+        }
+        let run = before.up_to(at.seq);
+        self.peer_has.insert((tag, at.incarnation.0), has);
+        self.runs.insert((tag, at.incarnation.0), run);
+        Ok(())
+    }
+
+    /// The volumes are this, surely.
+    fn starts_from(&mut self, images: &[&[u8]]) {
+        for (sectors, image) in self.sectors.iter_mut().zip(images) {
+            for (sector, bytes) in sectors.iter_mut().zip(image.chunks_exact(SECTOR)) {
+                sector.before = ContentBefore::Outside(Box::new(bytes.try_into().expect("a whole sector")));
+            }
+        }
+    }
+
     /// The tag of the generation that a promotion, or the first start, began this history with.
     pub fn history(&self, tag: u64) -> u64 {
         self.goes_on.get(&tag).copied().unwrap_or(tag)

@@ -1,0 +1,407 @@
+//! A start goes on from the log of the queue: what the log holds is written to the volumes once more, in its order, and queued for the
+//! peer.
+//!
+//! ```text
+//! cell -> batches are read, from the head to the first that is not whole -> those that no flush covers are written again -> flush
+//!      -> this run is recorded -> the queue stands as it stood, and numbers go on
+//! ```
+//! Nothing is written before the log is known to be whole: otherwise the start goes on without it, as if there were none.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::common::GroupCommon;
+use crate::context::Cx;
+use crate::formats::cell::{self, CELL_BYTES, Rejected};
+use crate::formats::journal::{BatchOf, INDEX_BYTES, JournalEntry, JournalIndex, LiveBatch, RecordKind};
+use crate::formats::queue_log::{self, QueueCell};
+use crate::formats::superblock::JournalHead;
+use crate::formats::wire::flags;
+use crate::ids::{Incarnation, Seq, VolumeId};
+use crate::injected_fault::{Fault, injected};
+use crate::peer::outbox::Outbox;
+use crate::peer::queue::{ItemBody, QueueItem};
+use crate::records::start::{CannotStart, other_version, read_meta, superblock_is_older};
+use crate::shared::cost::cost;
+use crate::shared::coverage::CoveragePoint;
+use crate::shared::lifecycle::StartStage;
+use crate::shared::operation_slots::SlotOperation;
+use crate::state::{Broken, Mode};
+use crate::time::Wall;
+use crate::{Buf, Event, IoDone, IoError, IoResult, Output, Slice, SpilledPart, Store, WriteBytes};
+
+const UNREADABLE: &str = "the log of the queue";
+
+/// What was found of the log, and how far the start has come with it.
+#[derive(Debug, Default)]
+pub(crate) struct QueueRedo {
+    pub cell: QueueCell,
+    /// Of the cell.
+    pub update: u64,
+    /// Where the next batch is expected.
+    pub next: JournalHead,
+    tried_start: bool,
+    /// The last number of the whole batches so far, its run and its stamp.
+    pub last: Seq,
+    run: Incarnation,
+    pub wall: Wall,
+    /// Runs whose numbers stand in the log, or before it, each with its last.
+    pub runs: Vec<(Incarnation, Seq)>,
+    pub live: Vec<LiveBatch>,
+    /// Each number, and where its payload stands in the ring.
+    pub entries: Vec<(JournalEntry, u64)>,
+    /// Batches that are to be written again.
+    due: VecDeque<JournalIndex>,
+    /// The one whose payloads are being read.
+    reading: Option<JournalIndex>,
+    /// Writes that have to wait for those before them, and how many are under way.
+    waiting: VecDeque<(JournalEntry, Option<Slice>)>,
+    writing: usize,
+}
+
+/// What follows from what was read.
+enum Next {
+    /// More was asked for.
+    GoesOn,
+    /// The log has no further batch.
+    Ended,
+    /// It does not count.
+    Dropped(alloc::string::String),
+}
+
+/// Whether a start is to look at the log.
+pub(crate) fn may_begin(outbox: &Outbox, common: &GroupCommon) -> bool {
+    let sb = &common.sb;
+    let is_served = !sb.held_in_logging && !sb.changed_outside && common.settings.mode != Mode::Logging;
+    // What is written to a volume that is set aside is in no log.
+    let is_complete = sb.aside.is_empty() && sb.detached.is_empty();
+    sb.queue_logged && outbox.log.is_wanted() && is_served && is_complete
+}
+
+pub(crate) fn begin(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
+    outbox.log.redo = Some(QueueRedo::default());
+    common.lifecycle.enter_stage(StartStage::QueueHead);
+    let at = outbox.log.ring_bytes();
+    read_meta(&mut common.slots, cx, Store::Queue(common.config.id), at, CELL_BYTES as u32);
+}
+
+/// Something of the log was read, or written to a volume.
+pub(crate) fn done(
+    outbox: &mut Outbox,
+    common: &mut GroupCommon,
+    cx: &mut Cx,
+    result: IoResult,
+) -> Result<(), CannotStart> {
+    let ring_bytes = outbox.log.ring_bytes();
+    let Some(redo) = outbox.log.redo.as_mut() else { return Ok(()) };
+    let next = match common.lifecycle.stage() {
+        Some(StartStage::QueueHead) => redo.cell_read(common, cx, ring_bytes, result)?,
+        Some(StartStage::QueueRead) => redo.read_done(common, cx, ring_bytes, result)?,
+        _ => return redo.write_done(common, cx, result),
+    };
+    match next {
+        Next::GoesOn => Ok(()),
+        Next::Ended if redo.next.ordinal < redo.cell.confirmed_ordinal => {
+            let JournalHead { offset, ordinal } = redo.next;
+            let why = format!("batch {ordinal}, at byte {offset}, was durable and is not whole any more");
+            drop_log(outbox, common, cx, &why);
+            Ok(())
+        }
+        Next::Ended => {
+            cx.coverage.hit(CoveragePoint::QueueRedone);
+            redo.write_next(common, cx)
+        }
+        Next::Dropped(why) => {
+            drop_log(outbox, common, cx, &why);
+            Ok(())
+        }
+    }
+}
+
+/// What the log holds is on the volumes: nothing is missing that a power loss may have taken, and what differs from the peer is known.
+pub(crate) fn flushed(outbox: &Outbox, common: &mut GroupCommon) {
+    if outbox.log.redo.is_some() {
+        common.sb.clear_unverified_run(common.volumes.len());
+        _ = common.sb.compares(false);
+    }
+}
+
+/// The start goes on without it: what differs from the peer stands in the bits, as in a group that has no log.
+fn drop_log(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
+    cx.coverage.hit(CoveragePoint::QueueLogDropped);
+    outbox.log.redo = None;
+    common.sb.queue_is_logged(false);
+    let note = format!("the log of the queue does not count: {why}. What may differ from the peer is sent by a sync");
+    cx.event(common.id(), Event::Note(note));
+    common.start().flush_then_record(cx);
+}
+
+impl QueueRedo {
+    fn cell_read(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        offset: u64,
+        result: IoResult,
+    ) -> Result<Next, CannotStart> {
+        let Ok(IoDone::Meta(bytes)) = result else { return Ok(Next::Dropped("its cell cannot be read".into())) };
+        let choice = cell::choose(queue_log::KIND, common.config.tag, offset, &bytes);
+        let read = choice.newest.and_then(|(head, body)| Ok((head.update, QueueCell::decode(body)?)));
+        let identity = &common.sb.identity;
+        match read {
+            Err(Rejected::VersionUnknown(version)) => {
+                let why = other_version("log of the queue", version, queue_log::VERSION);
+                Err(CannotStart::new(Broken::Journal, why))
+            }
+            Ok((_, cell)) if cell.before.0 > identity.incarnation => {
+                Err(superblock_is_older("log of the queue", cell.before.0, &common.sb))
+            }
+            Ok((update, cell)) if !choice.ambiguous && cell.generation == identity.generation => {
+                let (run, last) = cell.before;
+                (self.cell, self.update, self.next) = (cell, update, cell.head);
+                (self.run, self.last, self.runs) = (run, last, vec![(run, last)]);
+                common.lifecycle.enter_stage(StartStage::QueueRead);
+                Ok(self.read_next(common, cx, offset))
+            }
+            _ => Ok(Next::Dropped("its cell is damaged".into())),
+        }
+    }
+
+    // ---- reading -----------------------------------------------------------------------------------------------------
+
+    fn read_next(&mut self, common: &mut GroupCommon, cx: &mut Cx, ring_bytes: u64) -> Next {
+        if self.next.offset + INDEX_BYTES as u64 > ring_bytes {
+            return self.not_here(common, cx);
+        }
+        self.read_index(common, cx, self.next.offset)
+    }
+
+    fn read_index(&mut self, common: &mut GroupCommon, cx: &mut Cx, offset: u64) -> Next {
+        read_meta(&mut common.slots, cx, Store::Queue(common.config.id), offset, INDEX_BYTES as u32);
+        Next::GoesOn
+    }
+
+    /// It may stand at the ring's start: a batch that does not fit at the end goes there.
+    fn not_here(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Next {
+        if self.tried_start || self.next.offset == 0 {
+            return Next::Ended;
+        }
+        self.tried_start = true;
+        self.read_index(common, cx, 0)
+    }
+
+    fn read_done(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        ring_bytes: u64,
+        result: IoResult,
+    ) -> Result<Next, CannotStart> {
+        match (self.reading.take(), result) {
+            (None, Ok(IoDone::Meta(block))) => self.index_read(common, cx, ring_bytes, &block),
+            (Some(index), Ok(IoDone::Payload { .. })) => {
+                self.due.push_back(index.clone());
+                self.take(index);
+                Ok(self.read_next(common, cx, ring_bytes))
+            }
+            // The crash came while it was written: nothing of it was written to a volume, or sent.
+            (Some(_), Err(IoError::Damaged)) => {
+                cx.coverage.hit(CoveragePoint::QueueTornTail);
+                Ok(Next::Ended)
+            }
+            _ => Ok(Next::Dropped("it cannot be read".into())),
+        }
+    }
+
+    fn index_read(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        ring_bytes: u64,
+        block: &[u8],
+    ) -> Result<Next, CannotStart> {
+        let offset = if self.tried_start { 0 } else { self.next.offset };
+        let identity = &common.sb.identity;
+        match JournalIndex::decode(BatchOf::Queue, block) {
+            Some(index) if index.tag == common.config.tag && index.boot > identity.incarnation => {
+                Err(superblock_is_older("log of the queue", index.boot, &common.sb))
+            }
+            Some(index) if self.follows(&index, offset, common, ring_bytes) => {
+                let fits = |e: &JournalEntry| {
+                    e.kind == RecordKind::Void || common.volumes.contain(e.volume, e.offset, e.length)
+                };
+                if !index.entries.iter().all(fits) {
+                    return Ok(Next::Dropped("it holds writes past the end of a volume".into()));
+                }
+                self.tried_start = false;
+                if index.last() <= self.cell.flushed {
+                    self.take(index);
+                    return Ok(self.read_next(common, cx, ring_bytes));
+                }
+                if !self.fetch(common, cx, &index) {
+                    self.due.push_back(index.clone());
+                    self.take(index);
+                    return Ok(self.read_next(common, cx, ring_bytes));
+                }
+                self.reading = Some(index);
+                Ok(Next::GoesOn)
+            }
+            _ => Ok(self.not_here(common, cx)),
+        }
+    }
+
+    /// Whether it is the next batch. One that an earlier run left there is not: runs go up from batch to batch.
+    fn follows(&self, index: &JournalIndex, offset: u64, common: &GroupCommon, ring_bytes: u64) -> bool {
+        let consecutive = index.entries.windows(2).all(|w| w[0].seq.next() == w[1].seq);
+        index.tag == common.config.tag
+            && index.ring_offset == offset
+            && index.ordinal == self.next.ordinal
+            && index.boot == index.incarnation
+            && (index.boot >= self.run || injected(Fault::LeftOverLogged))
+            && index.generation == self.cell.generation
+            && index.snapshot == 0
+            && offset + u64::from(index.bytes) <= ring_bytes
+            && consecutive
+            && index.entries.first().is_some_and(|entry| entry.seq == self.last.next())
+    }
+
+    /// Asks for the payloads of a batch; false: it has none.
+    fn fetch(&self, common: &mut GroupCommon, cx: &mut Cx, index: &JournalIndex) -> bool {
+        let with_payload = index.entries.iter().filter(|entry| entry.payload_bytes > 0);
+        let parts: Vec<_> =
+            with_payload.map(|e| SpilledPart { length: e.payload_bytes, crc: e.payload_crc }).collect();
+        if parts.is_empty() {
+            return false;
+        }
+        let token = common.slots.start(SlotOperation::StartRead);
+        let (store, offset) = (Store::Queue(common.id()), index.ring_offset + INDEX_BYTES as u64);
+        cx.out.push_back(Output::Fetch { token, store, offset, parts });
+        true
+    }
+
+    /// It is whole, and the next one comes behind it.
+    fn take(&mut self, index: JournalIndex) {
+        (self.run, self.last) = (index.boot, index.last());
+        match self.runs.last_mut().filter(|(run, _)| *run == index.boot) {
+            Some((_, last)) => *last = index.last(),
+            None => self.runs.push((index.boot, index.last())),
+        }
+        self.live.push(LiveBatch { offset: index.ring_offset, ordinal: index.ordinal, last: index.last() });
+        self.next = JournalHead { offset: index.ring_offset + u64::from(index.bytes), ordinal: index.ordinal + 1 };
+        self.wall = index.entries.last().map_or(self.wall, |entry| entry.wall);
+        let at = index.ring_offset;
+        self.entries.extend(index.entries.iter().map(|entry| (*entry, at + u64::from(entry.payload_at))));
+    }
+
+    // ---- writing again -----------------------------------------------------------------------------------------------
+
+    /// The next batch is read once more, to be written; behind the last one come the flushes.
+    fn write_next(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Result<(), CannotStart> {
+        if injected(Fault::RedoSkipped) {
+            self.due.clear();
+        }
+        if !self.due.is_empty() && !common.lifecycle.is_at(StartStage::QueueWrite) {
+            common.lifecycle.enter_stage(StartStage::QueueWrite);
+        }
+        while let Some(index) = self.due.pop_front() {
+            if self.fetch(common, cx, &index) {
+                self.reading = Some(index);
+                return Ok(());
+            }
+            self.waiting = index.entries.iter().map(|entry| (*entry, None)).collect();
+            if self.write_waiting(common, cx) {
+                return Ok(());
+            }
+        }
+        common.start().flush_then_record(cx);
+        Ok(())
+    }
+
+    fn write_done(&mut self, common: &mut GroupCommon, cx: &mut Cx, result: IoResult) -> Result<(), CannotStart> {
+        match (self.reading.take(), result) {
+            (Some(index), Ok(IoDone::Payload { buf, .. })) => {
+                self.waiting = contents(&index, &buf);
+                if !self.write_waiting(common, cx) {
+                    return self.write_next(common, cx);
+                }
+                Ok(())
+            }
+            // It was whole a moment ago, and what comes before it is written already.
+            (Some(_), _) => Err(CannotStart::unreadable(Broken::Journal, UNREADABLE)),
+            (None, Ok(_)) => {
+                self.writing -= 1;
+                if self.writing == 0 && !self.write_waiting(common, cx) {
+                    return self.write_next(common, cx);
+                }
+                Ok(())
+            }
+            (None, Err(_)) => Err(CannotStart::new(
+                Broken::VolumeApply,
+                "a volume refuses what stands in the log of the queue; see the kernel log for its device, then 'farshore reset GROUP'",
+            )),
+        }
+    }
+
+    /// Those at the front of which none overlaps another one are written at once. False: there is nothing to write.
+    fn write_waiting(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
+        let mut under_way: Vec<(VolumeId, u64, u64)> = Vec::new();
+        while let Some((entry, _)) = self.waiting.front() {
+            if entry.kind == RecordKind::Void {
+                self.waiting.pop_front();
+                continue;
+            }
+            let block = common.volumes.of(entry.volume).block_bytes();
+            let from = entry.offset / block * block;
+            let to = (entry.offset + entry.length).next_multiple_of(block);
+            if under_way.iter().any(|(volume, begins, ends)| *volume == entry.volume && from < *ends && *begins < to) {
+                break;
+            }
+            under_way.push((entry.volume, from, to));
+            let Some((entry, content)) = self.waiting.pop_front() else { break };
+            let token = common.slots.start(SlotOperation::StartRead);
+            let (store, offset) = (Store::Volume(common.id(), entry.volume), entry.offset);
+            match content {
+                Some(slice) => cx.write(token, store, offset, vec![WriteBytes::Payload(slice)], false),
+                None => {
+                    let (length, no_hole, durable) = (entry.length, entry.no_hole, false);
+                    cx.out.push_back(Output::Zero { token, store, offset, length, no_hole, durable });
+                }
+            }
+        }
+        self.writing = under_way.len();
+        self.writing > 0
+    }
+
+    /// What the queue holds of a number.
+    pub fn item(entry: &JournalEntry) -> QueueItem {
+        let (body, payload) = match entry.kind {
+            RecordKind::Data => (ItemBody::OnDisk, u64::from(entry.payload_bytes)),
+            RecordKind::Zero => (ItemBody::Zero { no_hole: entry.no_hole }, 0),
+            RecordKind::Void | RecordKind::SyncEnd => (ItemBody::Void, 0),
+        };
+        let flag = |on: bool, flag: u16| if on { flag } else { 0 };
+        QueueItem {
+            seq: entry.seq,
+            volume: entry.volume,
+            offset: entry.offset,
+            length: entry.length,
+            wall: entry.wall,
+            flags: flag(entry.resync, flags::RESYNC) | flag(entry.sets_aside, flags::SETS_ASIDE),
+            body,
+            cost_bytes: cost(payload),
+        }
+    }
+}
+
+/// The numbers of a batch, with their payloads.
+fn contents(index: &JournalIndex, buf: &Buf) -> VecDeque<(JournalEntry, Option<Slice>)> {
+    let slice = |entry: &JournalEntry| Slice {
+        buf: buf.clone(),
+        start: entry.payload_at - INDEX_BYTES as u32,
+        length: entry.payload_bytes,
+    };
+    let content = |entry: &JournalEntry| (entry.payload_bytes > 0).then(|| slice(entry));
+    index.entries.iter().map(|entry| (*entry, content(entry))).collect()
+}
