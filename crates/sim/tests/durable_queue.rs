@@ -1,12 +1,14 @@
 //! A queue whose log a start goes on from.
 // proves: rule 10
 
+use engine::Store;
+use engine::cell::CELL_BYTES;
 use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
 use engine::state::{Degrade, Mode, Policy, State};
 use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
-use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, may_inject, options, serves};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options, serves};
 
 const PRIMARY: usize = 0;
 
@@ -105,6 +107,12 @@ fn goes_down(world: &mut ScenarioWorld, down: Down) {
     world.until("it serves", serves);
 }
 
+/// It is in step, and nothing was sent by a sync since the primary started.
+fn in_order(world: &mut ScenarioWorld) {
+    drains_in_order(world, 0);
+}
+
+// proves: P2, P5
 /// The link is down, the queue is full of writes, and the primary is killed or loses its power: the queue goes on, and the peer gets it in
 /// its order.
 #[test]
@@ -116,7 +124,141 @@ fn a_primary_that_goes_down_goes_on_in_order() {
         goes_down(&mut world, down);
         assert_eq!(world.figures(PRIMARY).state, State::Queuing, "{down:?}");
         writes(&mut world, 60);
-        drains_in_order(&mut world, 0);
+        in_order(&mut world);
         assert_eq!(world.coverage(PRIMARY, CoveragePoint::RunTakenUp), 1);
+    }
+}
+
+// proves: P2, P4
+/// The peer is there, and has a part of what was written, whatever part that is: it gets the rest, and no more.
+#[test]
+fn a_peer_that_has_a_part_gets_the_rest() {
+    for down in BOTH {
+        for ms in 0..12 {
+            let mut world = in_step(SimOptions { bytes_per_s: 2_000_000, ..logged(8 * MIB) });
+            for n in 0..40 {
+                world.write((n % 2) as u16, n * 20 * KIB, 12 * KIB);
+            }
+            world.pass(ms * 7 * MILLISECOND);
+            goes_down(&mut world, down);
+            in_order(&mut world);
+        }
+    }
+}
+
+// proves: P1
+/// In `sync` a write that was answered is there, and the promise comes back behind what was queued.
+#[test]
+fn in_sync_the_promise_comes_back() {
+    for down in BOTH {
+        let mut world = in_step(SimOptions { modes: vec![Mode::Sync], ..logged(8 * MIB) });
+        writes(&mut world, 120);
+        world.cut([false; 2]);
+        writes(&mut world, 240);
+        goes_down(&mut world, down);
+        writes(&mut world, 60);
+        in_order(&mut world);
+    }
+}
+
+// proves: rule 5
+/// Three runs stand in one log before the peer is met again.
+#[test]
+fn a_primary_goes_down_again_and_again_before_it_meets_its_peer() {
+    let mut world = in_step(logged(8 * MIB));
+    world.cut([false; 2]);
+    for down in [Down::PowerLoss, Down::Kill, Down::PowerLoss] {
+        writes(&mut world, 240);
+        goes_down(&mut world, down);
+        assert_eq!(world.figures(PRIMARY).state, State::Queuing, "{down:?}");
+    }
+    writes(&mut world, 60);
+    in_order(&mut world);
+}
+
+/// A clean stop costs no sync either, and nothing is written again.
+#[test]
+fn after_a_clean_stop_the_queue_goes_on_as_well() {
+    let mut world = in_step(logged(8 * MIB));
+    world.cut([false; 2]);
+    writes(&mut world, 240);
+    world.stop(PRIMARY);
+    world.boot(PRIMARY);
+    world.until("it serves", serves);
+    assert_eq!(world.figures(PRIMARY).state, State::Queuing);
+    in_order(&mut world);
+}
+
+/// The log goes round its ring, and the primary goes down in the midst of it.
+#[test]
+fn a_log_that_went_round_is_read_over_the_end_of_its_ring() {
+    for n in 0..16 {
+        let mut world = in_step(logged(MIB));
+        writes(&mut world, 480 + n * 36);
+        goes_down(&mut world, BOTH[n as usize % 2]);
+        in_order(&mut world);
+    }
+}
+
+// proves: P3, P9
+/// The cell, or what stands in the ring, is damaged: the log does not count, and what may differ is sent by a sync.
+#[test]
+fn a_damaged_log_costs_the_order_and_no_content() {
+    for is_cell in [true, false] {
+        let mut world = in_step(logged(8 * MIB));
+        world.cut([false; 2]);
+        writes(&mut world, 240);
+        // Its batches are counted.
+        world.pass(SECOND);
+        let disk = world.cluster[PRIMARY].disk_mut(Store::Queue(GROUP));
+        let (size, ring) = (disk.size(), disk.size() - CELL_BYTES as usize);
+        let from = if is_cell { ring } else { 0 };
+        let length = if is_cell { size - ring } else { ring };
+        disk.goes_astray(from, &vec![7; length]);
+        goes_down(&mut world, Down::Kill);
+        assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueLogDropped), 1);
+        assert_eq!(world.figures(PRIMARY).state, State::Logging);
+        world.restore_path();
+        world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
+        world.drain();
+        world.until("it is open again", |world| opened(world) > 0);
+    }
+}
+
+// proves: P3
+/// A local write fails: the peer gets it as the log has it, and the region again.
+#[test]
+fn a_failed_write_stays_in_the_order() {
+    let mut world = in_step(logged(8 * MIB));
+    world.cut([false; 2]);
+    world.cluster[PRIMARY].storage.trouble.serving_full_until = world.now() + SECOND / 10;
+    for n in 0..60 {
+        world.write((n % 2) as u16, n * 12 * KIB, 12 * KIB);
+        world.pass(5 * MILLISECOND);
+    }
+    world.pass(SECOND);
+    assert!(world.coverage(PRIMARY, CoveragePoint::LocalWriteFailed) > 0);
+    goes_down(&mut world, Down::PowerLoss);
+    writes(&mut world, 60);
+    world.restore_path();
+    world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
+    world.drain();
+}
+
+/// An operator leaves the order, and the primary goes down before anything else is written, or behind that.
+#[test]
+fn a_group_that_is_held_in_logging_stays_there() {
+    for kib in [0, 120] {
+        let mut world = in_step(logged(8 * MIB));
+        writes(&mut world, 120);
+        world.set_mode(GROUP, Mode::Logging);
+        world.until("it logs", |world| world.figures(PRIMARY).state == State::Logging);
+        writes(&mut world, kib);
+        goes_down(&mut world, Down::PowerLoss);
+        assert_eq!(world.figures(PRIMARY).state, State::Logging);
+        writes(&mut world, 60);
+        world.set_mode(GROUP, Mode::Async);
+        world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
+        world.drain();
     }
 }

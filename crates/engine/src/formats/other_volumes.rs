@@ -183,6 +183,8 @@ pub fn converted(sb: &Superblock, map: &VolumeMap, device_bytes: &[u64], lost: L
     new.flushed = map.list(&sb.flushed, |_| Seq::NONE);
     (new.aside, new.sync_aside) = (map.set(&sb.aside), map.set(&sb.sync_aside));
     (new.detached, new.unfilled) = (map.set(&sb.detached), map.set(&sb.unfilled));
+    // Batches name volumes by their positions of before.
+    new.queue_logged = false;
     (new.renamed, new.own_history) = (map.set(&sb.renamed), map.contents(&sb.own_history));
     // Whose content counts of one that came, somebody has to say: until then neither node overwrites the other's.
     if !injected(Fault::CameInOrder) {

@@ -13,6 +13,7 @@ use crate::formats::identity::Role;
 use crate::formats::wire::FrameKind;
 use crate::group::{Group, peer_window, reset};
 use crate::peer::{queue_log, queue_redo};
+use crate::records::record::queue_is_logged;
 use crate::records::start::CannotStart;
 use crate::shared::lifecycle::{Phase, StartStage};
 use crate::{Event, IoResult, limits};
@@ -40,7 +41,7 @@ impl Group {
         if self.common.sb.rollback_point.id == 0 && !self.common.sb.drops_point() {
             self.secondary.empty_undo(&mut self.common);
         }
-        queue_log::take_up(&mut self.primary.peer.outbox, &mut self.common, cx);
+        let goes_on = queue_log::take_up(&mut self.primary.peer.outbox, &mut self.common, cx);
         let identity = self.common.sb.identity;
         cx.event(
             self.common.id(),
@@ -52,6 +53,9 @@ impl Group {
             },
         );
         self.primary.peer.report_state(&mut self.common, cx, "waiting for the peer");
+        if !goes_on {
+            self.primary.fall_to_logging(&mut self.common, cx, "the queue is not to be kept");
+        }
         let is_seen_to = reset::is_ready(self, cx);
         if identity.role == Role::Primary && !is_seen_to {
             let peer = &mut self.primary.peer;
@@ -113,7 +117,7 @@ impl Group {
                 queue_redo::begin(&mut self.primary.peer.outbox, &mut self.common, cx);
             }
             _ => {
-                self.common.sb.queue_is_logged(false);
+                queue_is_logged(&mut self.common.sb, false);
                 self.common.start().flush_then_record(cx);
             }
         }

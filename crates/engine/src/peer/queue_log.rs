@@ -17,8 +17,8 @@ use alloc::vec::Vec;
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::cell::{self, CELL_BYTES, CellHead, RELIED_ON_FROM};
-use crate::formats::journal::{ENTRIES_MAX, INDEX_BYTES, JournalEntry, JournalIndex, JournalRing, RecordKind};
 use crate::formats::identity::{DecisionRow, Identity};
+use crate::formats::journal::{ENTRIES_MAX, INDEX_BYTES, JournalEntry, JournalIndex, JournalRing, RecordKind};
 use crate::formats::queue_log::{self, QueueCell, ring_bytes};
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::flags;
@@ -29,12 +29,13 @@ use crate::peer::outbox::Outbox;
 use crate::peer::queue::{ItemBody, QueueItem, StreamQueue};
 use crate::peer::queue_redo::QueueRedo;
 use crate::peer::sending::Sending;
-use crate::peer::stream::{PeerStream, queue_of};
-use crate::records::record::AfterSuper;
+use crate::peer::stream::{PeerStream, queue_of, stands_in_queue};
+use crate::records::record::{AfterSuper, queue_is_logged};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::wakes::Wake;
 use crate::shared::write::{WriteKind, WriteOp};
+use crate::state::Mode;
 use crate::time::Mono;
 use crate::{Event, IoDone, IoError, IoResult, Output, Slice, Store, WriteBytes};
 
@@ -48,7 +49,9 @@ enum LogStage {
     #[default]
     Closed,
     /// What comes behind this number goes into the log, which counts for nothing yet.
-    Filling { after: Seq },
+    Filling {
+        after: Seq,
+    },
     /// Cell and superblock are being written.
     Opening,
     Live,
@@ -84,8 +87,9 @@ pub(crate) enum Appended {
 
 #[derive(Debug, Default)]
 pub(crate) struct QueueLog {
-    /// Of the file; 0: the group has no log.
+    /// Of the file; 0: there is none.
     file_bytes: u64,
+    is_wanted: bool,
     stage: LogStage,
     ring: Option<JournalRing>,
     under_way: VecDeque<AppendBatch>,
@@ -113,13 +117,13 @@ fn blocks(length: u64) -> u64 {
 }
 
 impl QueueLog {
-    pub fn new(file_bytes: u64) -> QueueLog {
-        QueueLog { file_bytes, ..QueueLog::default() }
+    pub fn new(file_bytes: u64, is_wanted: bool) -> QueueLog {
+        QueueLog { file_bytes, is_wanted: is_wanted && file_bytes > 0, ..QueueLog::default() }
     }
 
-    /// The group has one, whether it counts or not.
+    /// The group is to have one, whether it counts or not.
     pub fn is_wanted(&self) -> bool {
-        self.file_bytes > 0
+        self.is_wanted
     }
 
     pub fn is_live(&self) -> bool {
@@ -345,7 +349,8 @@ fn entry_of(item: &QueueItem, payload_at: u64) -> Option<JournalEntry> {
 
 /// Once a turn: the log opens and fills as far as it may, and takes what has numbers.
 pub(crate) fn pump(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
-    if !outbox.log.is_wanted() || common.has_failed() || common.lifecycle.has_stopped() || common.is_starting() {
+    let has_log = outbox.log.is_wanted() || outbox.log.gates();
+    if !has_log || common.has_failed() || common.lifecycle.has_stopped() || common.is_starting() {
         return;
     }
     if outbox.log.gates() && !may_log(outbox, common) {
@@ -382,7 +387,7 @@ fn begin_filling(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
     }
     let is_quiet = log.under_way.is_empty() && log.parked.is_empty() && !log.is_closing && log.cell.writing.is_none();
     let fits = log.stage == LogStage::Closed && is_quiet && common.lifecycle.is_running() && may_log(outbox, common);
-    let fits = fits && !common.sb.needs_verification();
+    let fits = fits && log.is_wanted && !common.sb.needs_verification();
     if !fits || outbox.syncs_in_stream() || common.numbers.generation_is_due() {
         return;
     }
@@ -407,7 +412,7 @@ fn begin_filling(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
 fn begin_opening(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
     let LogStage::Filling { after } = outbox.log.stage else { return };
     let Some(stream) = outbox.stream() else { return };
-    let is_done = stream.applied() >= after && !stream.has_pass() && common.lifecycle.is_running();
+    let is_done = stream.clears_through() >= after && !stream.has_pass() && common.lifecycle.is_running();
     if !is_done || outbox.log.cell.writing.is_some() || common.volumes.copies().any(|c| c.next_to_ship(0).is_some()) {
         return;
     }
@@ -497,7 +502,7 @@ pub(crate) fn cell_written(outbox: &mut Outbox, common: &mut GroupCommon, cx: &m
     }
     log.cell.durable = cell;
     if log.stage == LogStage::Opening {
-        common.sb.queue_is_logged(true);
+        queue_is_logged(&mut common.sb, true);
         return common.save_in_both_slots(cx, AfterSuper::QueueLogOpened);
     }
     if let Some(ring) = &mut log.ring
@@ -524,7 +529,7 @@ pub(crate) fn close(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx, 
     log.stage = LogStage::Closed;
     if common.sb.queue_logged && !injected(Fault::LogKeptOpen) {
         cx.coverage.hit(CoveragePoint::QueueLogClosed);
-        common.sb.queue_is_logged(false);
+        queue_is_logged(&mut common.sb, false);
         log.is_closing = true;
         common.save_in_both_slots(cx, AfterSuper::QueueLogClosed);
     }
@@ -558,7 +563,7 @@ fn lets_go(outbox: &mut Outbox, common: &mut GroupCommon) {
 
 /// A write is about to have its number. True: the log does not take it, and has to be off the superblock first.
 pub(crate) fn waits_for_close(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx, slot: u32) -> bool {
-    if !outbox.log.is_wanted() {
+    if !outbox.log.is_wanted() && !common.sb.queue_logged && !outbox.log.is_closing {
         return false;
     }
     let op = common.slots.write_ref(slot);
@@ -588,13 +593,16 @@ pub(crate) fn stream_ended(outbox: &mut Outbox, common: &mut GroupCommon, cx: &m
 
 // ---- a start goes on -------------------------------------------------------------------------------------------------
 
-/// What the volumes hold is what the log says, flushed, and this run is on record: the queue stands as it stood. Numbers go on.
-pub(crate) fn take_up(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
-    let Some(redo) = outbox.log.redo.take() else { return };
+/// What the volumes hold is what the log says, flushed, and this run is on record: the queue stands as it stood. Numbers go on. False: the
+/// queue is to be left.
+pub(crate) fn take_up(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) -> bool {
+    let Some(redo) = outbox.log.redo.take() else { return true };
     let (last, before) = (redo.last, redo.cell.before.1);
     common.numbers.go_on(last, redo.wall);
     for volume in common.volumes.iter_mut() {
-        volume.copy.is_equal();
+        if !volume.copy.is_aside() {
+            volume.copy.is_equal();
+        }
         volume.flushes.go_on_from(last);
     }
     let log = &mut outbox.log;
@@ -613,13 +621,15 @@ pub(crate) fn take_up(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx
     // Whether the peer has any of it, nobody knows.
     (0..queue.len()).for_each(|_| queue.advance(cx.now.mono));
     log.entered_bytes = queue.record().entered_bytes;
-    stream.stands_in_queue(common.settings.mode.promises(), cx.now.mono);
+    stands_in_queue(&mut stream, common.settings.mode.promises(), cx.now.mono);
     outbox.sending = Sending::Stream(stream);
     log.ring = Some(JournalRing::with(log.ring_bytes(), redo.next, redo.live));
     (log.stage, log.taken, log.logged, log.earlier) = (LogStage::Live, last, last, redo.runs);
     log.cell = CellWriter { update: redo.update, is_known: true, durable: redo.cell, writing: None };
     cx.event(common.id(), Event::RunGoesOn { at: common.position(last) });
     common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER);
+    let is_held = common.sb.held_in_logging || common.settings.mode == Mode::Logging;
+    !is_held && outbox.log.is_wanted && may_log(outbox, common)
 }
 
 /// A peer that stands in an earlier run whose numbers the log holds, or held: `None`: in another one.

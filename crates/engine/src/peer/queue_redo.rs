@@ -23,12 +23,13 @@ use crate::ids::{Incarnation, Seq, VolumeId};
 use crate::injected_fault::{Fault, injected};
 use crate::peer::outbox::Outbox;
 use crate::peer::queue::{ItemBody, QueueItem};
+use crate::records::record::queue_is_logged;
 use crate::records::start::{CannotStart, other_version, read_meta, superblock_is_older};
 use crate::shared::cost::cost;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::StartStage;
 use crate::shared::operation_slots::SlotOperation;
-use crate::state::{Broken, Mode};
+use crate::state::Broken;
 use crate::time::Wall;
 use crate::{Buf, Event, IoDone, IoError, IoResult, Output, Slice, SpilledPart, Store, WriteBytes};
 
@@ -73,11 +74,8 @@ enum Next {
 
 /// Whether a start is to look at the log.
 pub(crate) fn may_begin(outbox: &Outbox, common: &GroupCommon) -> bool {
-    let sb = &common.sb;
-    let is_served = !sb.held_in_logging && !sb.changed_outside && common.settings.mode != Mode::Logging;
-    // What is written to a volume that is set aside is in no log.
-    let is_complete = sb.aside.is_empty() && sb.detached.is_empty();
-    sb.queue_logged && outbox.log.is_wanted() && is_served && is_complete
+    // Whatever the settings say now: an earlier start may have written a part of it again.
+    common.sb.queue_logged && outbox.log.ring_bytes() > 0 && !common.sb.changed_outside
 }
 
 pub(crate) fn begin(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
@@ -132,7 +130,7 @@ pub(crate) fn flushed(outbox: &Outbox, common: &mut GroupCommon) {
 fn drop_log(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
     cx.coverage.hit(CoveragePoint::QueueLogDropped);
     outbox.log.redo = None;
-    common.sb.queue_is_logged(false);
+    queue_is_logged(&mut common.sb, false);
     let note = format!("the log of the queue does not count: {why}. What may differ from the peer is sent by a sync");
     cx.event(common.id(), Event::Note(note));
     common.start().flush_then_record(cx);
@@ -160,7 +158,9 @@ impl QueueRedo {
             }
             Ok((update, cell)) if !choice.ambiguous && cell.generation == identity.generation => {
                 let (run, last) = cell.before;
-                (self.cell, self.update, self.next) = (cell, update, cell.head);
+                // A clean stop has flushed all of it.
+                let flushed = if common.sb.clean { Seq(u64::MAX) } else { cell.flushed };
+                (self.cell, self.update, self.next) = (QueueCell { flushed, ..cell }, update, cell.head);
                 (self.run, self.last, self.runs) = (run, last, vec![(run, last)]);
                 common.lifecycle.enter_stage(StartStage::QueueRead);
                 Ok(self.read_next(common, cx, offset))
@@ -270,8 +270,7 @@ impl QueueRedo {
     /// Asks for the payloads of a batch; false: it has none.
     fn fetch(&self, common: &mut GroupCommon, cx: &mut Cx, index: &JournalIndex) -> bool {
         let with_payload = index.entries.iter().filter(|entry| entry.payload_bytes > 0);
-        let parts: Vec<_> =
-            with_payload.map(|e| SpilledPart { length: e.payload_bytes, crc: e.payload_crc }).collect();
+        let parts: Vec<_> = with_payload.map(|e| SpilledPart { length: e.payload_bytes, crc: e.payload_crc }).collect();
         if parts.is_empty() {
             return false;
         }
@@ -348,7 +347,7 @@ impl QueueRedo {
     fn write_waiting(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         let mut under_way: Vec<(VolumeId, u64, u64)> = Vec::new();
         while let Some((entry, _)) = self.waiting.front() {
-            if entry.kind == RecordKind::Void {
+            if entry.kind == RecordKind::Void || common.volumes.is_detached(entry.volume) {
                 self.waiting.pop_front();
                 continue;
             }

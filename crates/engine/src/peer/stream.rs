@@ -149,11 +149,6 @@ impl PeerStream {
         self.open && !self.is_applied()
     }
 
-    /// The peer has applied all up to here.
-    pub fn applied(&self) -> Seq {
-        self.applied_at_peer
-    }
-
     /// Bits of writes through here may clear, once they are flushed here.
     pub fn clears_through(&self) -> Seq {
         if injected(Fault::ClearBeforeApply) { self.received_at_peer } else { self.applied_at_peer }
@@ -364,18 +359,6 @@ impl PeerStream {
         self.open = false;
     }
 
-    /// A start goes on with what is queued: nobody waits for the peer, and a promise begins anew.
-    pub fn stands_in_queue(&mut self, promises: bool, now: Mono) {
-        (self.stage, self.catching_up_since) = (StreamStage::Queuing, now);
-        self.alone_through = promises.then(|| self.queue.last());
-    }
-
-    /// The link is back, and the peer stands there in an earlier run: before anything is sent it takes up this one.
-    pub fn begin_take_up(&mut self, received: Seq, now: Mono, pass: SyncPass) {
-        self.reopen(received, 0, now, false);
-        (self.open, self.began, self.name, self.pass) = (false, received, pass.name(), Some(pass));
-    }
-
     /// The link is back, and the peer stands there.
     pub fn reopen(&mut self, received: Seq, granted_bytes: u64, now: Mono, keeps_promise: bool) {
         self.queue.rewind(received);
@@ -408,6 +391,18 @@ fn drains_within(bytes: u64, time: Duration, bytes_per_s: u64) -> bool {
 /// A hash is of use in its own session alone: in another one its number says nothing.
 pub(crate) fn void_probes(stream: &mut PeerStream) {
     stream.queue.probes().into_iter().for_each(|seq| stream.queue.void(seq));
+}
+
+/// A start goes on with what is queued: nobody waits for the peer, and a promise begins anew.
+pub(crate) fn stands_in_queue(stream: &mut PeerStream, promises: bool, now: Mono) {
+    (stream.stage, stream.catching_up_since) = (StreamStage::Queuing, now);
+    stream.alone_through = promises.then(|| stream.queue.last());
+}
+
+/// The link is back, and the peer stands there in an earlier run: before anything is sent it takes up this one.
+pub(crate) fn begin_take_up(stream: &mut PeerStream, received: Seq, now: Mono, pass: SyncPass) {
+    stream.reopen(received, 0, now, false);
+    (stream.open, stream.began, stream.name, stream.pass) = (false, received, pass.name(), Some(pass));
 }
 
 /// The queue, to be changed by the disk queue.

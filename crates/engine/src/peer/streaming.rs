@@ -4,12 +4,12 @@ use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::{Ack, FrameHeader, flags};
 use crate::ids::*;
+use crate::injected_fault::{Fault, injected};
 use crate::peer::Peer;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::CatchUpSnapshot;
-use crate::injected_fault::{Fault, injected};
 use crate::peer::stream::pass::SyncPass;
-use crate::peer::stream::void_probes;
+use crate::peer::stream::{self, void_probes};
 use crate::peer::verify::follow_stream;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
@@ -122,7 +122,7 @@ impl Peer {
         cx.coverage.hit(CoveragePoint::QueueContinued);
         let run = self.greeting.hello().map(|hello| hello.identity.position.incarnation);
         if run.is_some_and(|run| run != common.sb.identity.incarnation) && !injected(Fault::TakeUpSkipped) {
-            return self.begin_take_up(common, cx, received);
+            return begin_take_up(self, common, cx, received);
         }
         let held = self.state(common) == State::Holding;
         let stream = self.outbox.sending.stream_mut().expect("only an existing stream continues");
@@ -137,19 +137,6 @@ impl Peer {
         }
         self.wanted.update_is_done();
         self.report_state(common, cx, "the link is back, the queue continues");
-    }
-
-    /// The peer stands in an earlier run, at a number from which the queue goes on.
-    fn begin_take_up(&mut self, common: &mut GroupCommon, cx: &mut Cx, received: Seq) {
-        cx.coverage.hit(CoveragePoint::RunTakenUp);
-        self.passes += 1;
-        let pass = SyncPass::take_up(cx.now.mono, self.passes);
-        let stream = self.outbox.sending.stream_mut().expect("only an existing stream continues");
-        stream.begin_take_up(received, cx.now.mono, pass);
-        self.outbox.rewind_disk_queue();
-        self.wanted.update_is_done();
-        self.report_state(common, cx, "the peer takes up this run, the queue continues");
-        self.stall.watch_sync(common, cx);
     }
 
     /// The next frame of what is sent, if the peer's window and the bytes allow it.
@@ -224,6 +211,19 @@ impl Peer {
         self.repair.forget_pause();
         self.outbox.end_stream(common, cx, why);
     }
+}
+
+/// The peer stands in an earlier run, at a number from which the queue goes on.
+fn begin_take_up(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx, received: Seq) {
+    cx.coverage.hit(CoveragePoint::RunTakenUp);
+    peer.passes += 1;
+    let pass = SyncPass::take_up(cx.now.mono, peer.passes);
+    let stream = peer.outbox.sending.stream_mut().expect("only an existing stream continues");
+    stream::begin_take_up(stream, received, cx.now.mono, pass);
+    peer.outbox.rewind_disk_queue();
+    peer.wanted.update_is_done();
+    peer.report_state(common, cx, "the peer takes up this run, the queue continues");
+    peer.stall.watch_sync(common, cx);
 }
 
 /// The next step of a sync has begun. If the one before was `paused`, so is this one: it may have no permit.

@@ -137,7 +137,7 @@ impl Primary {
                 self.peer.outbox.unreserve(common, slot);
                 self.go_for_range(common, cx, slot);
             }
-            WriteStage::Logging => self.write_logged(common, cx, slot),
+            WriteStage::Logging => write_logged(self, common, cx, slot),
             WriteStage::Writing | WriteStage::Flushing | WriteStage::Here => unreachable!("a write waits: {stage:?}"),
         }
     }
@@ -254,18 +254,6 @@ impl Primary {
         write_locally(common, cx, slot, &op, level);
     }
 
-    /// The log holds the write, or is not waited for any more. What its writer waits for may have changed meanwhile.
-    fn write_logged(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
-        let stored = common.slots.write(slot);
-        stored.enter(WriteStage::Writing);
-        stored.waits_for_peer(cx.now.mono);
-        let op = stored.clone();
-        if common.has_failed() {
-            return self.write_done(common, cx, slot, Err(IoError::Io));
-        }
-        write_locally(common, cx, slot, &op, op.level);
-    }
-
     // ---- completion ------------------------------------------------------------------------------------------------
 
     pub fn write_done(&mut self, common: &mut GroupCommon, cx: &mut Cx, slot: u32, result: Result<(), IoError>) {
@@ -302,6 +290,18 @@ impl Primary {
             common.wake(Wake::Covered);
         }
     }
+}
+
+/// The log holds the write, or is not waited for any more. What its writer waits for may have changed meanwhile.
+fn write_logged(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
+    let stored = common.slots.write(slot);
+    stored.enter(WriteStage::Writing);
+    stored.waits_for_peer(cx.now.mono);
+    let op = stored.clone();
+    if common.has_failed() {
+        return primary.write_done(common, cx, slot, Err(IoError::Io));
+    }
+    write_locally(common, cx, slot, &op, op.level);
 }
 
 /// To a volume that is set aside, beside a stream: no number of the order is for it, so neither queue nor link know of it.

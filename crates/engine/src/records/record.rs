@@ -3,8 +3,8 @@
 mod superblock_changes;
 
 pub(crate) use superblock_changes::{
-    all_rejoin, gives_window, is_detached, is_unfilled, keep_over, overwrites_own, set_aside, set_aside_by_primary,
-    without_devices,
+    all_rejoin, gives_window, is_detached, is_unfilled, keep_over, overwrites_own, queue_is_logged, set_aside,
+    set_aside_by_primary, without_devices,
 };
 
 use alloc::string::String;

@@ -141,7 +141,13 @@ impl DiskRequests {
             Output::Append { token, store, offset, index, parts } => {
                 let (parts, sums) = spill::logged(index, parts);
                 groups.note_stored(store, parts.length() as u64);
-                (token, store, DiskOp::Write { offset, parts, dsync: true }, Inline::Forbidden, AfterDisk::Spilled(sums))
+                (
+                    token,
+                    store,
+                    DiskOp::Write { offset, parts, dsync: true },
+                    Inline::Forbidden,
+                    AfterDisk::Spilled(sums),
+                )
             }
             Output::Fetch { token, store, offset, parts } => {
                 let op = self.read(offset, spill::blocks_bytes(&parts));

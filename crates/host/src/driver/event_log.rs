@@ -80,6 +80,11 @@ pub(super) fn line(group: &str, volumes: &[LocalVolume], event: &Event) -> Optio
             warn(format!("{} that this node lost with its power were fetched back from the peer", show_size(*bytes)))
         }
         Event::QueuedAlone { why } => warn(format!("writes are answered without the peer, and follow in order: {why}")),
+        Event::QueueLog { is_live: true } => info("the queue stands in its log: a start goes on in order".to_owned()),
+        Event::RunGoesOn { at } => info(format!(
+            "this node goes on in order from the log of its queue, behind sequence {}; nothing is compared with the peer",
+            at.seq.0
+        )),
         Event::SteppedDown { from, to, why } => {
             warn(format!("the line is slow, {} counts in place of {}: {why}", to.word(), from.word()))
         }

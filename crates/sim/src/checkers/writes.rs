@@ -387,7 +387,7 @@ impl WriteOracle {
         let g = self.group(group);
         let key = (g.history(at.generation.tag), at.incarnation.0);
         let run = g.runs.entry(key).or_insert_with(PrimaryRun::unopened);
-        if run.fenced && !run.goes_on {
+        if run.fenced && run.goes_on.is_none() {
             *run = std::mem::take(run).begins_anew(images, true);
         }
     }
@@ -420,7 +420,7 @@ impl WriteOracle {
         let key = (g.history(at.generation.tag), at.incarnation.0);
         let mut before = g.runs.remove(&key);
         let is_taken = before.as_ref().is_some_and(|before| !before.fenced);
-        let goes_on = before.take_if(|before| before.goes_on && before.fenced);
+        let goes_on = before.take_if(|before| before.goes_on.is_some() && before.fenced);
         g.state = if goes_on.is_some() { State::Queuing } else { State::Logging };
         if let Some(mut run) = goes_on {
             // Whatever the volumes held before is what the log says now, flushed.
@@ -517,8 +517,8 @@ impl WriteOracle {
         let g = self.group(group);
         let Some((_, (tag, incarnation))) = g.current else { return Ok(()) };
         let acked = g.runs.get(&(tag, incarnation)).map_or(Seq::NONE, |run| run.acked);
-        let there =
-            (g.history(parent.generation.tag), parent.incarnation.0) == (tag, incarnation) && parent.seq >= acked;
+        let stood = (g.history(parent.generation.tag), parent.incarnation.0);
+        let there = stood.0 == tag && g.begins(stood) == g.begins((tag, incarnation)) && parent.seq >= acked;
         if there || acked == Seq::NONE {
             return Ok(());
         }
@@ -624,10 +624,15 @@ impl GroupWrites {
             let what = format!("the log goes on at {at:?}, {acked} was acknowledged, and the peer received {received}");
             return Err(OracleFailure::new(Oracle::Durability, what));
         }
-        let run = before.up_to(at.seq);
+        let run = before.up_to(at.seq, before.goes_on.unwrap_or(key.1));
         self.peer_has.insert((tag, at.incarnation.0), has);
         self.runs.insert((tag, at.incarnation.0), run);
         Ok(())
+    }
+
+    /// The run in which the numbers of a run begin: starts go on from logs.
+    fn begins(&self, run: RunKey) -> u64 {
+        self.runs.get(&run).and_then(|run| run.goes_on).unwrap_or(run.1)
     }
 
     /// The volumes are this, surely.
@@ -677,10 +682,11 @@ impl GroupWrites {
     fn promises_kept(&self, key: RunKey, at: Position) -> Result<(), OracleFailure> {
         let newest = |promise: fn(&PrimaryRun) -> Seq| {
             let of_history = self.runs.iter().filter(|(k, run)| k.0 == key.0 && promise(run) > Seq::NONE);
-            of_history.map(|(k, run)| (k.1, promise(run))).max()
+            of_history.map(|(k, run)| (self.begins(*k), promise(run))).max()
         };
+        let began = self.begins(key);
         for (mode, promise) in [("sync", newest(|run| run.promised)), ("nearsync", newest(|run| run.received))] {
-            let Some((incarnation, promised)) = promise.filter(|p| (key.1, at.seq) < *p) else { continue };
+            let Some((incarnation, promised)) = promise.filter(|p| (began, at.seq) < *p) else { continue };
             let what = format!(
                 "{mode} acknowledged number {} of incarnation {incarnation}, the secondary ends at {} of {}",
                 promised.0, at.seq.0, key.1

@@ -241,7 +241,9 @@ impl BareMachine {
             Output::ReadHash { token, store, offset, length } => {
                 (token, MachineJob::Read { store, offset, length: length.into(), how: ReadForm::Hash })
             }
-            Output::Spill { .. } | Output::Append { .. } | Output::Fetch { .. } => unreachable!("there is no disk queue here"),
+            Output::Spill { .. } | Output::Append { .. } | Output::Fetch { .. } => {
+                unreachable!("there is no disk queue here")
+            }
             Output::FindHole { token, length, .. } => (token, MachineJob::FindHole { length }),
             Output::Send { link, header, payload } => return self.send(link, header, payload),
             Output::Reply { id, .. } => return self.answered(id),

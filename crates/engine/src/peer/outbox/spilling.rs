@@ -130,6 +130,6 @@ impl Outbox {
     /// Before anything is queued.
     pub fn has_disk_queue(&mut self, size_bytes: u64, is_logged: bool) {
         self.disk = DiskQueue::new(size_bytes);
-        self.log = QueueLog::new(if is_logged { size_bytes } else { 0 });
+        self.log = QueueLog::new(size_bytes, is_logged);
     }
 }

@@ -66,6 +66,11 @@ pub(crate) fn without_devices(sb: &mut SuperWriter, detached: VolumeSet) {
     sb.current.detached = detached;
 }
 
+/// Whether the log of the queue counts from here on.
+pub(crate) fn queue_is_logged(sb: &mut SuperWriter, is_logged: bool) {
+    sb.current.queue_logged = is_logged;
+}
+
 /// A peer window that is so long may be given once this is on record. True: that is news.
 pub(crate) fn gives_window(sb: &mut SuperWriter, window: Duration) -> bool {
     let ms = u32::try_from(window.as_millis()).unwrap_or(u32::MAX);
@@ -185,11 +190,6 @@ impl SuperWriter {
         (identity.continued, identity.forced) = (true, false);
         // What is written from here on is in no log.
         (self.current.alone, self.current.queue_logged) = (true, false);
-    }
-
-    /// Whether the log of the queue counts from here on.
-    pub fn queue_is_logged(&mut self, is_logged: bool) {
-        self.current.queue_logged = is_logged;
     }
 
     /// The peer has taken up this history.

@@ -60,8 +60,8 @@ pub struct PrimaryRun {
     repaired: Vec<RepairedSector>,
     /// Its exports have not opened yet.
     pub(super) fenced: bool,
-    /// It goes on with the writes of the one before.
-    pub(super) goes_on: bool,
+    /// It goes on with the writes of the one before: the run in which their numbers began.
+    pub(super) goes_on: Option<u64>,
     /// The prefix that a secondary claimed last, if the next one goes on from there.
     replayed: Option<ReplayedPrefix>,
 }
@@ -99,7 +99,7 @@ impl PrimaryRun {
     }
 
     /// The run that goes on with this one behind `last`, from its primary's log. Its exports have not opened yet.
-    pub fn up_to(&self, last: Seq) -> PrimaryRun {
+    pub fn up_to(&self, last: Seq, begins: u64) -> PrimaryRun {
         let mut log: Vec<LoggedWrite> = self.log.iter().filter(|write| write.first <= last).cloned().collect();
         for write in log.iter_mut().filter(|write| write.last > last) {
             // The rest of it never was.
@@ -116,7 +116,7 @@ impl PrimaryRun {
             wild: self.wild.clone(),
             repaired: self.repaired.iter().map(RepairedSector::clone).collect(),
             fenced: true,
-            goes_on: true,
+            goes_on: Some(begins),
             replayed: None,
         }
     }
