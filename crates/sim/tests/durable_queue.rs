@@ -262,3 +262,22 @@ fn a_group_that_is_held_in_logging_stays_there() {
         world.drain();
     }
 }
+
+// proves: rule 5
+/// The order is left, nothing is written, and a sync ends in a stream of new numbers: a start does not go on from the log of before.
+#[test]
+fn a_sync_without_a_write_ends_the_log_of_before() {
+    let mut world = in_step(logged(8 * MIB));
+    writes(&mut world, 120);
+    world.drain();
+    world.set_mode(GROUP, Mode::Logging);
+    world.until("it logs", |world| world.figures(PRIMARY).state == State::Logging);
+    world.cluster[PRIMARY].storage.trouble.queue_full_until = ALWAYS;
+    world.set_mode(GROUP, Mode::Async);
+    world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
+    world.pass(100 * MILLISECOND);
+    goes_down(&mut world, Down::Kill);
+    writes(&mut world, 60);
+    world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
+    world.drain();
+}

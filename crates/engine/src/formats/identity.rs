@@ -580,6 +580,7 @@ mod tests {
             DecisionRow::TwoSecondaries,
             DecisionRow::PeerSends,
             DecisionRow::TwoPrimaries,
+            DecisionRow::InEarlierQueue,
             DecisionRow::WentBack,
             DecisionRow::BackBeforeLoneStretch,
             DecisionRow::ForkByBits,

@@ -387,7 +387,8 @@ fn begin_filling(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
     }
     let is_quiet = log.under_way.is_empty() && log.parked.is_empty() && !log.is_closing && log.cell.writing.is_none();
     let fits = log.stage == LogStage::Closed && is_quiet && common.lifecycle.is_running() && may_log(outbox, common);
-    let fits = fits && log.is_wanted && !common.sb.needs_verification();
+    // What stands on disk alone is still to be read from its place in the ring.
+    let fits = fits && log.is_wanted && !outbox.disk.is_in_use() && !common.sb.needs_verification();
     if !fits || outbox.syncs_in_stream() || common.numbers.generation_is_due() {
         return;
     }
@@ -561,6 +562,14 @@ fn lets_go(outbox: &mut Outbox, common: &mut GroupCommon) {
     }
 }
 
+/// A sync is about to be announced: what it sends has numbers that are in no log. False: first the superblock says so.
+pub(crate) fn lets_sync(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) -> bool {
+    if !outbox.log.gates() && common.sb.queue_logged && !injected(Fault::LogKeptOpen) {
+        close(outbox, common, cx, "a sync begins");
+    }
+    !outbox.log.is_closing
+}
+
 /// A write is about to have its number. True: the log does not take it, and has to be off the superblock first.
 pub(crate) fn waits_for_close(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx, slot: u32) -> bool {
     if !outbox.log.is_wanted() && !common.sb.queue_logged && !outbox.log.is_closing {
@@ -600,7 +609,7 @@ pub(crate) fn take_up(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx
     let (last, before) = (redo.last, redo.cell.before.1);
     common.numbers.go_on(last, redo.wall);
     for volume in common.volumes.iter_mut() {
-        if !volume.copy.is_aside() {
+        if !volume.copy.is_aside() && !redo.has_grown {
             volume.copy.is_equal();
         }
         volume.flushes.go_on_from(last);
@@ -629,14 +638,15 @@ pub(crate) fn take_up(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx
     cx.event(common.id(), Event::RunGoesOn { at: common.position(last) });
     common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER);
     let is_held = common.sb.held_in_logging || common.settings.mode == Mode::Logging;
-    !is_held && outbox.log.is_wanted && may_log(outbox, common)
+    !is_held && !redo.has_grown && outbox.log.is_wanted && may_log(outbox, common)
 }
 
 /// A peer that stands in an earlier run whose numbers the log holds, or held: `None`: in another one.
 pub(crate) fn row_of_earlier(outbox: &Outbox, common: &GroupCommon, theirs: &Identity) -> Option<DecisionRow> {
     let (log, at) = (&outbox.log, theirs.position);
     let kept_after = outbox.stream().filter(|_| log.is_live())?.queue().kept_after();
-    let (_, last) = log.earlier.iter().find(|(run, _)| *run == at.incarnation)?;
+    // A run that gave no number stands where the one before it ended.
+    let (_, last) = log.earlier.iter().rfind(|(run, _)| *run <= at.incarnation)?;
     if at.generation != common.sb.identity.generation || theirs.inconsistent {
         return None;
     }

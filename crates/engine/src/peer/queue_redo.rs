@@ -53,6 +53,8 @@ pub(crate) struct QueueRedo {
     pub live: Vec<LiveBatch>,
     /// Each number, and where its payload stands in the ring.
     pub entries: Vec<(JournalEntry, u64)>,
+    /// What lies behind the old end of a volume differs, and no number of the log tells of it.
+    pub has_grown: bool,
     /// Batches that are to be written again.
     due: VecDeque<JournalIndex>,
     /// The one whose payloads are being read.
@@ -79,7 +81,8 @@ pub(crate) fn may_begin(outbox: &Outbox, common: &GroupCommon) -> bool {
 }
 
 pub(crate) fn begin(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
-    outbox.log.redo = Some(QueueRedo::default());
+    let has_grown = common.sb.sizes != common.volumes.sizes();
+    outbox.log.redo = Some(QueueRedo { has_grown, ..QueueRedo::default() });
     common.lifecycle.enter_stage(StartStage::QueueHead);
     let at = outbox.log.ring_bytes();
     read_meta(&mut common.slots, cx, Store::Queue(common.config.id), at, CELL_BYTES as u32);
@@ -120,9 +123,9 @@ pub(crate) fn done(
 
 /// What the log holds is on the volumes: nothing is missing that a power loss may have taken, and what differs from the peer is known.
 pub(crate) fn flushed(outbox: &Outbox, common: &mut GroupCommon) {
-    if outbox.log.redo.is_some() {
+    if let Some(redo) = &outbox.log.redo {
         common.sb.clear_unverified_run(common.volumes.len());
-        _ = common.sb.compares(false);
+        _ = redo.has_grown || common.sb.compares(false);
     }
 }
 

@@ -4,8 +4,8 @@
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::injected_fault::{Fault, injected};
-use crate::peer::Peer;
 use crate::peer::stream::pass::SyncPass;
+use crate::peer::{Peer, queue_log};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::write::{WriteOp, WriteStage};
 use crate::state::State;
@@ -103,8 +103,11 @@ impl Peer {
         if !injected(Fault::FailedWriteClears) {
             common.volumes.copy_of(op.volume).set_uncovered(op.offset, op.length);
         }
-        // A start would find it in the log, and write it here: so the peer gets it too.
+        // A start would find it in the log, and write it here: so the peer gets it too. That it failed no log tells.
         let is_logged = self.outbox.log.holds(op.last);
+        if is_logged && !injected(Fault::FailedWriteLogged) {
+            queue_log::close(&mut self.outbox, common, cx, "a local write failed");
+        }
         if let Some(stream) = self.outbox.sending.stream_mut().filter(|_| !is_logged) {
             stream.void_unsent(op.first, op.last);
         }
