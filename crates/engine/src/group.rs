@@ -116,14 +116,6 @@ impl Group {
                 disk_queue::queue_fetched(primary, common, cx, result);
                 Ok(())
             }
-            Some(SlotOperation::QueueAppend { ordinal }) => {
-                queue_log::appended(&mut primary.peer.outbox, common, cx, ordinal, result);
-                Ok(())
-            }
-            Some(SlotOperation::QueueCell) => {
-                queue_log::cell_written(&mut primary.peer.outbox, common, cx, result);
-                Ok(())
-            }
             Some(SlotOperation::RestoreWrite(saved)) => secondary.restored(common, cx, saved, false, result),
             Some(op) => {
                 self.io_done(cx, op, result);
@@ -152,6 +144,12 @@ impl Group {
                 Ok(()) => {}
                 Err(cannot) => self.start_failed(cx, cannot),
             },
+            SlotOperation::QueueAppend { ordinal } => {
+                queue_log::appended(&mut self.primary.peer.outbox, &mut self.common, cx, ordinal, result);
+            }
+            SlotOperation::QueueCell => {
+                queue_log::cell_written(&mut self.primary.peer.outbox, &mut self.common, cx, result);
+            }
             SlotOperation::SnapshotFetch(spilled) => self.primary.spilled_read(&mut self.common, cx, spilled, result),
             SlotOperation::RestoreFlush => match self.secondary.restore_flushed(&mut self.common, cx, result.is_ok()) {
                 Ok(None) => {}

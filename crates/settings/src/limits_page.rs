@@ -147,6 +147,7 @@ fn writes() -> Vec<Limit> {
         data::MEMORY_GROUP_BYTES => "memory that each group has to itself", "the rest of `memory.limit` is borrowed";
         data::BATCH_BYTES_MAX => "payload of a journal batch", "";
         data::DISK_QUEUE_BATCH_BYTES => "what one request writes to the disk queue, or reads of it", "";
+        data::QUEUE_CELL_AFTER => "from a batch of the queue's log that is not needed any more to the record of that", "the space is free then";
         data::BATCHES_IN_FLIGHT_MAX => "journal batches in flight", "";
         data::APPLY_IN_FLIGHT_MAX => "writes applied to a secondary's volumes at once", "";
         data::APPLY_FLUSH_BYTES => "bytes applied and not flushed on a secondary", "then the volumes are flushed";
