@@ -64,14 +64,8 @@ faults! {
         "The log of the queue goes on to count although it misses writes.";
     RedoSkipped, "redo-skipped", "rule 5, P2",
         "A start goes on from the log of the queue without writing again what that holds.";
-    FailedWriteLogged, "failed-write-logged", "rule 1, P3",
-        "A local write fails, and the log of the queue goes on to count.";
     LogBitsForgotten, "log-bits-forgotten", "rule 2, P3",
         "A start that goes on from the log sets no bits for what it queues.";
-    LeftOverLogged, "left-over-logged", "P9, P2",
-        "A batch that an earlier run left behind the log's torn end is taken for the next one.";
-    RunGoesOnBlindly, "run-goes-on-blindly", "rule 5, P2",
-        "A peer that has more of an earlier run than the log is taken for one that has less.";
     TakeUpSkipped, "take-up-skipped", "rule 5, P2",
         "Frames of a run go to a peer that still stands in the run before.";
     LogHeadTooFar, "log-head-too-far", "rule 2, P3",

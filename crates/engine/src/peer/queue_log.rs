@@ -650,7 +650,7 @@ pub(crate) fn row_of_earlier(outbox: &Outbox, common: &GroupCommon, theirs: &Ide
     if at.generation != common.sb.identity.generation || theirs.inconsistent {
         return None;
     }
-    if at.seq > *last && !injected(Fault::RunGoesOnBlindly) {
+    if at.seq > *last {
         return Some(DecisionRow::PastOurLast);
     }
     (kept_after <= at.seq).then_some(DecisionRow::InEarlierQueue)

@@ -262,7 +262,7 @@ impl QueueRedo {
             && index.ring_offset == offset
             && index.ordinal == self.next.ordinal
             && index.boot == index.incarnation
-            && (index.boot >= self.run || injected(Fault::LeftOverLogged))
+            && index.boot >= self.run
             && index.generation == self.cell.generation
             && index.snapshot == 0
             && offset + u64::from(index.bytes) <= ring_bytes

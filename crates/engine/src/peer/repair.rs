@@ -105,7 +105,7 @@ impl Peer {
         }
         // A start would find it in the log, and write it here: so the peer gets it too. That it failed no log tells.
         let is_logged = self.outbox.log.holds(op.last);
-        if is_logged && !injected(Fault::FailedWriteLogged) {
+        if is_logged {
             queue_log::close(&mut self.outbox, common, cx, "a local write failed");
         }
         if let Some(stream) = self.outbox.sending.stream_mut().filter(|_| !is_logged) {
