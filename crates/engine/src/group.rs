@@ -13,7 +13,7 @@ use crate::group::handover::Handover;
 use crate::group::reset::GroupReset;
 use crate::ids::*;
 use crate::peer::forks::would_yield;
-use crate::peer::{Peer, queue_log, verify};
+use crate::peer::{Peer, logging, verify};
 use crate::primary::steps::{is_lowered, look_at_ladder};
 use crate::primary::younger::look_at_queue;
 use crate::primary::{Primary, disk_queue};
@@ -145,10 +145,10 @@ impl Group {
                 Err(cannot) => self.start_failed(cx, cannot),
             },
             SlotOperation::QueueAppend { ordinal } => {
-                queue_log::appended(&mut self.primary.peer.outbox, &mut self.common, cx, ordinal, result);
+                logging::appended(&mut self.primary.peer.outbox, &mut self.common, cx, ordinal, result);
             }
             SlotOperation::QueueCell => {
-                queue_log::cell_written(&mut self.primary.peer.outbox, &mut self.common, cx, result);
+                logging::cell_written(&mut self.primary.peer.outbox, &mut self.common, cx, result);
             }
             SlotOperation::SnapshotFetch(spilled) => self.primary.spilled_read(&mut self.common, cx, spilled, result),
             SlotOperation::RestoreFlush => match self.secondary.restore_flushed(&mut self.common, cx, result.is_ok()) {
@@ -320,7 +320,7 @@ impl Group {
             // `proceed` looks at the deadline; a verify goes on when the turn ends.
             GroupTimer::Pace => self.common.wake(Wake::Room),
             GroupTimer::Drain | GroupTimer::Verify | GroupTimer::Yield => {}
-            GroupTimer::QueueLog => queue_log::cell_due(&mut self.primary.peer.outbox, &mut self.common, cx),
+            GroupTimer::QueueLog => logging::cell_due(&mut self.primary.peer.outbox, &mut self.common, cx),
             GroupTimer::TidyBits => self.common.tidy_bits(cx),
             GroupTimer::StartAlone if reset::has_to_meet(self) => reset::open_when_met(self, cx),
             GroupTimer::StartAlone => {

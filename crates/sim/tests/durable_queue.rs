@@ -238,7 +238,7 @@ fn a_failed_write_stays_in_the_order() {
     }
     world.pass(SECOND);
     assert!(world.coverage(PRIMARY, CoveragePoint::LocalWriteFailed) > 0);
-    goes_down(&mut world, Down::PowerLoss);
+    goes_down(&mut world, Down::Kill);
     writes(&mut world, 60);
     world.restore_path();
     world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());

@@ -10,8 +10,8 @@ use crate::formats::wire::FrameHeader;
 use crate::group::{Group, handover, reset};
 use crate::ids::{NodeId, RequestId, VolumeId};
 use crate::peer::forks::next_union;
+use crate::peer::logging;
 use crate::peer::orders::PermitEvents;
-use crate::peer::queue_log;
 use crate::peer::verify;
 use crate::records::start::CannotStart;
 use crate::shared::lifecycle::StartStage;
@@ -64,7 +64,7 @@ impl Group {
     pub fn end_turn(&mut self, cx: &mut Cx) {
         self.secondary.replica.land(&mut self.common, cx);
         self.pump_sync(cx);
-        queue_log::pump(&mut self.primary.peer.outbox, &mut self.common, cx);
+        logging::pump(&mut self.primary.peer.outbox, &mut self.common, cx);
         self.run_wakes(cx);
         self.secondary.send_due_ack(&mut self.common, cx);
     }

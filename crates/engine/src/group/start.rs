@@ -12,7 +12,7 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::formats::wire::FrameKind;
 use crate::group::{Group, peer_window, reset};
-use crate::peer::{queue_log, queue_redo};
+use crate::peer::logging;
 use crate::records::record::queue_is_logged;
 use crate::records::start::CannotStart;
 use crate::shared::lifecycle::{Phase, StartStage};
@@ -41,7 +41,7 @@ impl Group {
         if self.common.sb.rollback_point.id == 0 && !self.common.sb.drops_point() {
             self.secondary.empty_undo(&mut self.common);
         }
-        let goes_on = queue_log::take_up(&mut self.primary.peer.outbox, &mut self.common, cx);
+        let goes_on = logging::take_up(&mut self.primary.peer.outbox, &mut self.common, cx);
         let identity = self.common.sb.identity;
         cx.event(
             self.common.id(),
@@ -83,11 +83,11 @@ impl Group {
                 Ok(())
             }
             Some(StartStage::QueueHead | StartStage::QueueRead | StartStage::QueueWrite) => {
-                queue_redo::done(&mut self.primary.peer.outbox, &mut self.common, cx, result)
+                logging::redo_done(&mut self.primary.peer.outbox, &mut self.common, cx, result)
             }
             Some(StartStage::Flush { .. }) => {
                 if self.common.start().volume_flushed(result)? {
-                    queue_redo::flushed(&self.primary.peer.outbox, &mut self.common);
+                    logging::redo_flushed(&self.primary.peer.outbox, &mut self.common);
                     // Not before: an update of the superblock that others wait for would call whole what the caches may lose.
                     self.secondary.end_replay(&mut self.common);
                     self.common.start().record(cx);
@@ -113,8 +113,8 @@ impl Group {
                 self.secondary.begin_scan(&mut self.common, cx)
             }
             Role::Secondary if known => self.secondary.begin_replay(&mut self.common, cx),
-            Role::Primary if queue_redo::may_begin(&self.primary.peer.outbox, &self.common) => {
-                queue_redo::begin(&mut self.primary.peer.outbox, &mut self.common, cx);
+            Role::Primary if logging::may_redo(&self.primary.peer.outbox, &self.common) => {
+                logging::begin_redo(&mut self.primary.peer.outbox, &mut self.common, cx);
             }
             _ => {
                 queue_is_logged(&mut self.common.sb, false);

@@ -8,7 +8,7 @@ use crate::formats::wire::GroupHello;
 use crate::peer::forks::{kept_over, own_side};
 use crate::peer::resync::HELD_IN_LOGGING;
 use crate::peer::stream::PeerStream;
-use crate::peer::{NOT_GREETED, Peer, queue_log};
+use crate::peer::{NOT_GREETED, Peer, logging};
 use alloc::format;
 use alloc::string::String;
 
@@ -29,7 +29,7 @@ impl Peer {
         let unbroken = self.outbox.stream().map(PeerStream::unbroken);
         let row = match row(&ours, theirs, unbroken) {
             DecisionRow::EarlierRun => {
-                queue_log::row_of_earlier(&self.outbox, common, theirs).unwrap_or(DecisionRow::EarlierRun)
+                logging::row_of_earlier(&self.outbox, common, theirs).unwrap_or(DecisionRow::EarlierRun)
             }
             row => row,
         };

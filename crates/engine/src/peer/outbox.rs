@@ -12,7 +12,7 @@ use crate::limits::REGION_BYTES;
 use crate::peer::answers::PeerAnswers;
 use crate::peer::disk_queue::DiskQueue;
 use crate::peer::queue::{QueueFill, QueueRecord};
-use crate::peer::queue_log::{self, QueueLog};
+use crate::peer::queue_log::QueueLog;
 use crate::peer::reservation::QueueReservation;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::{CatchUpSnapshot, GivenUp, ReadDestination, longest_read};
@@ -322,7 +322,6 @@ impl Outbox {
     pub fn end_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         let Some(stream) = self.sending.end_stream() else { return };
         self.disk.forget();
-        queue_log::stream_ended(self, common, cx);
         self.record = stream.queue().record();
         self.sent_before = self.sent_through().max(stream.queue().sent_through());
         if stream.has_pass() {

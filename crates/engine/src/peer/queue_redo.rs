@@ -8,22 +8,19 @@
 //! Nothing is written before the log is known to be whole: otherwise the start goes on without it, as if there were none.
 
 use alloc::collections::VecDeque;
-use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::common::GroupCommon;
 use crate::context::Cx;
-use crate::formats::cell::{self, CELL_BYTES, Rejected};
+use crate::formats::cell::{self, Rejected};
 use crate::formats::journal::{BatchOf, INDEX_BYTES, JournalEntry, JournalIndex, LiveBatch, RecordKind};
 use crate::formats::queue_log::{self, QueueCell};
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::flags;
 use crate::ids::{Incarnation, Seq, VolumeId};
 use crate::injected_fault::{Fault, injected};
-use crate::peer::outbox::Outbox;
 use crate::peer::queue::{ItemBody, QueueItem};
-use crate::records::record::queue_is_logged;
 use crate::records::start::{CannotStart, other_version, read_meta, superblock_is_older};
 use crate::shared::cost::cost;
 use crate::shared::coverage::CoveragePoint;
@@ -31,7 +28,7 @@ use crate::shared::lifecycle::StartStage;
 use crate::shared::operation_slots::SlotOperation;
 use crate::state::Broken;
 use crate::time::Wall;
-use crate::{Buf, Event, IoDone, IoError, IoResult, Output, Slice, SpilledPart, Store, WriteBytes};
+use crate::{Buf, IoDone, IoError, IoResult, Output, Slice, SpilledPart, Store, WriteBytes};
 
 const UNREADABLE: &str = "the log of the queue";
 
@@ -65,7 +62,7 @@ pub(crate) struct QueueRedo {
 }
 
 /// What follows from what was read.
-enum Next {
+pub(super) enum Next {
     /// More was asked for.
     GoesOn,
     /// The log has no further batch.
@@ -74,73 +71,12 @@ enum Next {
     Dropped(alloc::string::String),
 }
 
-/// Whether a start is to look at the log.
-pub(crate) fn may_begin(outbox: &Outbox, common: &GroupCommon) -> bool {
-    // Whatever the settings say now: an earlier start may have written a part of it again.
-    common.sb.queue_logged && outbox.log.ring_bytes() > 0 && !common.sb.changed_outside
-}
-
-pub(crate) fn begin(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
-    let has_grown = common.sb.sizes != common.volumes.sizes();
-    outbox.log.redo = Some(QueueRedo { has_grown, ..QueueRedo::default() });
-    common.lifecycle.enter_stage(StartStage::QueueHead);
-    let at = outbox.log.ring_bytes();
-    read_meta(&mut common.slots, cx, Store::Queue(common.config.id), at, CELL_BYTES as u32);
-}
-
-/// Something of the log was read, or written to a volume.
-pub(crate) fn done(
-    outbox: &mut Outbox,
-    common: &mut GroupCommon,
-    cx: &mut Cx,
-    result: IoResult,
-) -> Result<(), CannotStart> {
-    let ring_bytes = outbox.log.ring_bytes();
-    let Some(redo) = outbox.log.redo.as_mut() else { return Ok(()) };
-    let next = match common.lifecycle.stage() {
-        Some(StartStage::QueueHead) => redo.cell_read(common, cx, ring_bytes, result)?,
-        Some(StartStage::QueueRead) => redo.read_done(common, cx, ring_bytes, result)?,
-        _ => return redo.write_done(common, cx, result),
-    };
-    match next {
-        Next::GoesOn => Ok(()),
-        Next::Ended if redo.next.ordinal < redo.cell.confirmed_ordinal => {
-            let JournalHead { offset, ordinal } = redo.next;
-            let why = format!("batch {ordinal}, at byte {offset}, was durable and is not whole any more");
-            drop_log(outbox, common, cx, &why);
-            Ok(())
-        }
-        Next::Ended => {
-            cx.coverage.hit(CoveragePoint::QueueRedone);
-            redo.write_next(common, cx)
-        }
-        Next::Dropped(why) => {
-            drop_log(outbox, common, cx, &why);
-            Ok(())
-        }
-    }
-}
-
-/// What the log holds is on the volumes: nothing is missing that a power loss may have taken, and what differs from the peer is known.
-pub(crate) fn flushed(outbox: &Outbox, common: &mut GroupCommon) {
-    if let Some(redo) = &outbox.log.redo {
-        common.sb.clear_unverified_run(common.volumes.len());
-        _ = redo.has_grown || common.sb.compares(false);
-    }
-}
-
-/// The start goes on without it: what differs from the peer stands in the bits, as in a group that has no log.
-fn drop_log(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
-    cx.coverage.hit(CoveragePoint::QueueLogDropped);
-    outbox.log.redo = None;
-    queue_is_logged(&mut common.sb, false);
-    let note = format!("the log of the queue does not count: {why}. What may differ from the peer is sent by a sync");
-    cx.event(common.id(), Event::Note(note));
-    common.start().flush_then_record(cx);
-}
-
 impl QueueRedo {
-    fn cell_read(
+    pub fn new(has_grown: bool) -> QueueRedo {
+        QueueRedo { has_grown, ..QueueRedo::default() }
+    }
+
+    pub(super) fn cell_read(
         &mut self,
         common: &mut GroupCommon,
         cx: &mut Cx,
@@ -195,7 +131,7 @@ impl QueueRedo {
         self.read_index(common, cx, 0)
     }
 
-    fn read_done(
+    pub(super) fn read_done(
         &mut self,
         common: &mut GroupCommon,
         cx: &mut Cx,
@@ -300,7 +236,7 @@ impl QueueRedo {
     // ---- writing again -----------------------------------------------------------------------------------------------
 
     /// The next batch is read once more, to be written; behind the last one come the flushes.
-    fn write_next(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Result<(), CannotStart> {
+    pub(super) fn write_next(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Result<(), CannotStart> {
         if injected(Fault::RedoSkipped) {
             self.due.clear();
         }
@@ -321,7 +257,12 @@ impl QueueRedo {
         Ok(())
     }
 
-    fn write_done(&mut self, common: &mut GroupCommon, cx: &mut Cx, result: IoResult) -> Result<(), CannotStart> {
+    pub(super) fn write_done(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        result: IoResult,
+    ) -> Result<(), CannotStart> {
         match (self.reading.take(), result) {
             (Some(index), Ok(IoDone::Payload { buf, .. })) => {
                 self.waiting = contents(&index, &buf);

@@ -5,7 +5,7 @@ use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::injected_fault::{Fault, injected};
 use crate::peer::stream::pass::SyncPass;
-use crate::peer::{Peer, queue_log};
+use crate::peer::{Peer, logging};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::write::{WriteOp, WriteStage};
 use crate::state::State;
@@ -106,7 +106,7 @@ impl Peer {
         // A start would find it in the log, and write it here: so the peer gets it too. That it failed no log tells.
         let is_logged = self.outbox.log.holds(op.last);
         if is_logged {
-            queue_log::close(&mut self.outbox, common, cx, "a local write failed");
+            logging::close(&mut self.outbox, common, cx, "a local write failed");
         }
         if let Some(stream) = self.outbox.sending.stream_mut().filter(|_| !is_logged) {
             stream.void_unsent(op.first, op.last);

@@ -16,7 +16,7 @@ use crate::peer::forks::is_kept_over;
 use crate::peer::sending::{Sending, SyncAnnouncement};
 use crate::peer::stream::pass::{PassEnding, SyncPass};
 use crate::peer::streaming::{confirmed, step_begun};
-use crate::peer::{Peer, detached, queue_log};
+use crate::peer::{Peer, detached, logging};
 use crate::records::bits::AfterBits;
 use crate::shared::cost::cost;
 use crate::shared::coverage::CoveragePoint;
@@ -95,7 +95,7 @@ impl Peer {
         let SyncAnnouncement { attempt, from, by_snapshot, nothing_dirty, .. } = sync;
         let flushed = common.flushed_through(cx, from.seq);
         let flushed = flushed || by_snapshot && injected(Fault::SnapshotUnflushed);
-        if !flushed || common.numbers.generation_is_due() || !queue_log::lets_sync(&mut self.outbox, common, cx) {
+        if !flushed || common.numbers.generation_is_due() || !logging::lets_sync(&mut self.outbox, common, cx) {
             return;
         }
         let AmountToSend { dirty_bytes, dirty_units, left_out_bytes } =

@@ -5,12 +5,12 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::{Ack, FrameHeader, flags};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
-use crate::peer::Peer;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::CatchUpSnapshot;
 use crate::peer::stream::pass::SyncPass;
 use crate::peer::stream::{self, void_probes};
 use crate::peer::verify::follow_stream;
+use crate::peer::{Peer, logging};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::state::{Mode, Pause, State};
@@ -210,6 +210,7 @@ impl Peer {
     pub fn end_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         self.repair.forget_pause();
         self.outbox.end_stream(common, cx, why);
+        logging::stream_ended(&mut self.outbox, common, cx);
     }
 }
 

@@ -637,6 +637,8 @@ impl GroupWrites {
 
     /// The volumes are this, surely.
     fn starts_from(&mut self, images: &[&[u8]]) {
+        // Of a volume without a device nobody knows.
+        self.sectors.iter_mut().flatten().for_each(|sector| sector.before = ContentBefore::Unknown);
         for (sectors, image) in self.sectors.iter_mut().zip(images) {
             for (sector, bytes) in sectors.iter_mut().zip(image.chunks_exact(SECTOR)) {
                 sector.before = ContentBefore::Outside(Box::new(bytes.try_into().expect("a whole sector")));
