@@ -1,11 +1,11 @@
 //! A queue whose log a start goes on from.
 // proves: rule 10
 
-use engine::Store;
 use engine::cell::CELL_BYTES;
 use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
 use engine::state::{Degrade, Mode, Policy, State};
+use engine::{Store, VolumeId};
 use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options, serves};
@@ -280,4 +280,17 @@ fn a_sync_without_a_write_ends_the_log_of_before() {
     writes(&mut world, 60);
     world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
     world.drain();
+}
+
+// proves: P4
+/// What a disk had in its cache is nobody's once its volume is detached: it goes with the power, and nothing is missing.
+#[test]
+fn a_volume_without_a_device_holds_nothing_that_counts() {
+    for down in BOTH {
+        let mut world = in_step(logged(8 * MIB));
+        writes(&mut world, 120);
+        world.cluster[PRIMARY].storage.detach(GROUP, VolumeId(1));
+        goes_down(&mut world, down);
+        goes_down(&mut world, Down::PowerLoss);
+    }
 }

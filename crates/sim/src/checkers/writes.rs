@@ -392,12 +392,13 @@ impl WriteOracle {
         }
     }
 
-    /// A primary's run begins; `images` are its volumes now. Checks that what was acknowledged as durable is there (P4).
+    /// A primary's run begins; `images` are its volumes now, `served` those of them that have a device. Checks that what was acknowledged as
+    /// durable is there (P4).
     pub fn primary_ready(
         &mut self,
         node: usize,
         group: GroupId,
-        images: &[&[u8]],
+        (images, served): (&[&[u8]], &[&[u8]]),
         caches: DiskCaches,
         identity: &Identity,
     ) -> Result<(), OracleFailure> {
@@ -411,7 +412,7 @@ impl WriteOracle {
             g.goes_on.insert(identity.generation.tag, root);
         }
         if caches != DiskCaches::Anothers {
-            g.check_durable(images, caches)?;
+            g.check_durable(served, caches)?;
         }
         for sector in g.sectors.iter_mut().flatten() {
             sector.versions.clear();
@@ -424,10 +425,13 @@ impl WriteOracle {
         g.state = if goes_on.is_some() { State::Queuing } else { State::Logging };
         if let Some(mut run) = goes_on {
             // Whatever the volumes held before is what the log says now, flushed.
-            run.check_prefix(at, images, &g.aside)?;
+            let mut without = g.aside;
+            let has_none = (0..).zip(served).filter(|(_, image)| image.is_empty());
+            has_none.for_each(|(number, _)| _ = without.insert(VolumeId(number)));
+            run.check_prefix(at, images, &without)?;
             run.fenced = false;
             g.runs.insert(key, run);
-            g.starts_from(images);
+            g.starts_from(served);
         } else {
             g.runs.insert(key, before.unwrap_or_default().begins_anew(images, false));
         }
@@ -457,7 +461,7 @@ impl WriteOracle {
         }
         let key = (g.history(at.generation.tag), at.incarnation.0);
         g.runs.remove(&key);
-        self.primary_ready(node, group, images, DiskCaches::Anothers, identity)?;
+        self.primary_ready(node, group, (images, images), DiskCaches::Anothers, identity)?;
         // What it had written and not flushed may go with its power.
         for (volume, sectors) in self.group(group).sectors.iter_mut().enumerate() {
             for (index, sector) in sectors.iter_mut().enumerate() {
