@@ -6,11 +6,12 @@ use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
 use engine::state::{Degrade, Mode, Policy, State};
 use engine::{Store, VolumeId};
-use sim::nodes::storage::ALWAYS;
+use sim::nodes::storage::{ALWAYS, DiskTrouble};
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options, serves};
 
 const PRIMARY: usize = 0;
+const PEER: usize = 1;
 
 /// A quarter of a MiB in memory, and a log of this size.
 fn logged(queue_disk_bytes: u64) -> SimOptions {
@@ -105,6 +106,23 @@ const BOTH: [Down; 2] = [Down::Kill, Down::PowerLoss];
 fn goes_down(world: &mut ScenarioWorld, down: Down) {
     world.crash(PRIMARY, matches!(down, Down::PowerLoss), SECOND);
     world.until("it serves", serves);
+}
+
+/// It is killed, and of an update of the superblock that was on its way nothing has landed.
+fn dies_before_the_record(world: &mut ScenarioWorld) {
+    let store = Store::Superblock(GROUP);
+    let record = world.cluster[PRIMARY].disk(store).durable().to_vec();
+    world.cluster[PRIMARY].storage.trouble = DiskTrouble::default();
+    world.crash(PRIMARY, false, SECOND);
+    world.cluster[PRIMARY].disk_mut(store).restore(record);
+    world.until("it serves", serves);
+}
+
+/// The nodes meet, in whatever way, and hold the same.
+fn comes_in_step(world: &mut ScenarioWorld) {
+    world.restore_path();
+    world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
+    world.drain();
 }
 
 /// It is in step, and nothing was sent by a sync since the primary started.
@@ -292,5 +310,71 @@ fn a_volume_without_a_device_holds_nothing_that_counts() {
         world.cluster[PRIMARY].storage.detach(GROUP, VolumeId(1));
         goes_down(&mut world, down);
         goes_down(&mut world, Down::PowerLoss);
+    }
+}
+
+// proves: P3
+/// A volume grew while the node was down, and the node goes down again before it meets its peer: what lies behind the old end is still sent.
+#[test]
+fn a_volume_that_grew_is_sent_also_behind_a_second_start() {
+    for down in BOTH {
+        let mut world = in_step(logged(8 * MIB));
+        writes(&mut world, 60);
+        world.drain();
+        world.cut([false; 2]);
+        [PRIMARY, PEER].into_iter().for_each(|node| world.cluster[node].storage.grows_by(256 * KIB));
+        world.crash(PEER, false, SECOND);
+        goes_down(&mut world, down);
+        goes_down(&mut world, down);
+        writes(&mut world, 60);
+        comes_in_step(&mut world);
+        assert!(world.figures(PRIMARY).volumes[0].size_bytes > MIB, "it has grown");
+    }
+}
+
+// proves: P3
+/// Two local writes fail at once. The log holds both, so the peer gets both, also where the log counts no more in memory alone.
+#[test]
+fn of_two_writes_that_fail_at_once_the_peer_gets_both() {
+    for ms in 0..20 {
+        let mut world = in_step(SimOptions { bytes_per_s: 400_000, ..logged(8 * MIB) });
+        for n in 0..5 {
+            world.write(0, n * 20 * KIB, 12 * KIB);
+        }
+        world.pass(20 * MILLISECOND);
+        world.cluster[PRIMARY].storage.trouble.serving_full_until = ALWAYS;
+        world.cluster[PRIMARY].storage.trouble.superblock_ns = SECOND;
+        for n in 0..4 {
+            world.write(1, n * 20 * KIB, 12 * KIB);
+        }
+        world.pass(ms * 30 * MILLISECOND);
+        dies_before_the_record(&mut world);
+        comes_in_step(&mut world);
+    }
+}
+
+// proves: P9
+/// The log opens a second time, and one slot of its cell keeps what it held: the disk confirmed an update and never wrote it. The log of before is
+/// not found there.
+#[test]
+fn a_log_that_opens_again_stands_in_both_slots() {
+    for slot in 0..2 {
+        let mut world = in_step(logged(4 * MIB));
+        writes(&mut world, 24);
+        world.drain();
+        let disk = world.cluster[PRIMARY].disk(Store::Queue(GROUP));
+        let at = disk.size() - CELL_BYTES as usize + slot * (CELL_BYTES as usize / 2);
+        world.cluster[PRIMARY].storage.trouble.queue_full_until = ALWAYS;
+        writes(&mut world, 60);
+        world.cluster[PRIMARY].storage.trouble.queue_full_until = 0;
+        writes(&mut world, 60);
+        let before =
+            world.cluster[PRIMARY].disk(Store::Queue(GROUP)).durable()[at..][..CELL_BYTES as usize / 2].to_vec();
+        world.until("it is open again", |world| opened(world) > 1);
+        writes(&mut world, 12);
+        world.cluster[PRIMARY].disk_mut(Store::Queue(GROUP)).goes_astray(at, &before);
+        goes_down(&mut world, Down::Kill);
+        writes(&mut world, 60);
+        comes_in_step(&mut world);
     }
 }

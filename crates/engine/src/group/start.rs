@@ -87,7 +87,7 @@ impl Group {
             }
             Some(StartStage::Flush { .. }) => {
                 if self.common.start().volume_flushed(result)? {
-                    logging::redo_flushed(&self.primary.peer.outbox, &mut self.common);
+                    logging::redo_flushed(&mut self.primary.peer.outbox, &mut self.common);
                     // Not before: an update of the superblock that others wait for would call whole what the caches may lose.
                     self.secondary.end_replay(&mut self.common);
                     self.common.start().record(cx);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! closed -> filling: each number goes into the log, and waits for that     (a stream in order, nothing set aside)
-//! filling -> opening: the cell, then the superblock, in both slots         (the peer, and every flush here, is past the log's beginning)
+//! filling -> opening: the cell, then the superblock, each in both slots    (the peer, and every flush here, is past the log's beginning)
 //! opening -> live: a start finds in the log whatever the peer may lack
 //! any     -> closed: off the superblock, in both slots, before a write goes on that is not in the log
 //! ```
@@ -188,7 +188,8 @@ pub(crate) fn cell_written(outbox: &mut Outbox, common: &mut GroupCommon, cx: &m
     if log.stage == LogStage::Closed {
         return;
     }
-    if log.cell.update < RELIED_ON_FROM {
+    let is_in_both = log.cell.is_in_both(&cell);
+    if log.cell.update < RELIED_ON_FROM || log.stage == LogStage::Opening && !is_in_both {
         return log.write_cell(common, cx, cell);
     }
     log.cell.durable = cell;
@@ -324,11 +325,17 @@ pub(crate) fn take_up(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx
     outbox.sending = Sending::Stream(stream);
     log.ring = Some(JournalRing::with(log.ring_bytes(), redo.next, redo.live));
     (log.stage, log.taken, log.logged, log.earlier) = (LogStage::Live, last, last, redo.runs);
-    log.cell = CellWriter { update: redo.update, is_known: true, durable: redo.cell, writing: None };
+    log.cell = CellWriter::found(redo.update, redo.cell);
     cx.event(common.id(), Event::RunGoesOn { at: common.position(last) });
     common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER);
+    redo.goes_on && goes_on(outbox, common) && may_log(outbox, common)
+}
+
+/// A queue that a start found in the log is kept.
+fn goes_on(outbox: &Outbox, common: &GroupCommon) -> bool {
     let is_held = common.sb.held_in_logging || common.settings.mode == Mode::Logging;
-    !is_held && !redo.has_grown && outbox.log.is_wanted && may_log(outbox, common)
+    let is_whole = common.sb.aside.is_empty() && common.volumes.detached().is_empty();
+    !is_held && is_whole && outbox.log.is_wanted
 }
 
 /// A peer that stands in an earlier run whose numbers the log holds, or held: `None`: in another one.
@@ -395,11 +402,17 @@ pub(crate) fn redo_done(
     }
 }
 
-/// What the log holds is on the volumes: nothing is missing that a power loss may have taken, and what differs from the peer is known.
-pub(crate) fn redo_flushed(outbox: &Outbox, common: &mut GroupCommon) {
-    if let Some(redo) = &outbox.log.redo {
+/// What the log holds is on the volumes: nothing is missing that a power loss may have taken, and what differs from the peer is known. This run
+/// is recorded next. If its queue is not kept, the log counts no more from there on: no later start forgets what no number of the log tells of.
+pub(crate) fn redo_flushed(outbox: &mut Outbox, common: &mut GroupCommon) {
+    let goes_on = goes_on(outbox, common);
+    if let Some(redo) = &mut outbox.log.redo {
         common.sb.clear_unverified_run(common.volumes.len());
         _ = redo.has_grown || common.sb.compares(false);
+        redo.goes_on = goes_on && !redo.has_grown;
+        if !redo.goes_on {
+            queue_is_logged(&mut common.sb, false);
+        }
     }
 }
 

@@ -56,6 +56,21 @@ pub(super) struct CellWriter {
     pub(super) is_known: bool,
     pub(super) durable: QueueCell,
     pub(super) writing: Option<QueueCell>,
+    /// What the last update said.
+    said: Option<QueueCell>,
+}
+
+impl CellWriter {
+    /// A start found it so.
+    pub(super) fn found(update: u64, durable: QueueCell) -> CellWriter {
+        CellWriter { update, is_known: true, durable, ..CellWriter::default() }
+    }
+
+    /// An update that says this has ended; true: so did the one before it. A disk may confirm an update and never write it: the log of before
+    /// stands in no slot only then (P9).
+    pub(super) fn is_in_both(&mut self, cell: &QueueCell) -> bool {
+        self.said.replace(*cell) == Some(*cell)
+    }
 }
 
 /// What became of a batch.
@@ -116,9 +131,9 @@ impl QueueLog {
         self.stage != LogStage::Closed
     }
 
-    /// The number is in the log, or will be: it stays what it is.
+    /// The number is in the log that a start would find, or will be: it stays what it is.
     pub fn holds(&self, seq: Seq) -> bool {
-        self.gates() && seq <= self.taken
+        (self.gates() || self.is_closing) && seq <= self.taken
     }
 
     pub fn ring_bytes(&self) -> u64 {
@@ -300,7 +315,7 @@ impl QueueLog {
         let token = common.slots.start(SlotOperation::QueueCell);
         self.cell.writing = Some(cell);
         if !self.cell.is_known {
-            self.cell.update = 0;
+            (self.cell.update, self.cell.said) = (0, None);
             let (length, no_hole, durable) = (CELL_BYTES, true, true);
             return cx.out.push_back(Output::Zero { token, store, offset, length, no_hole, durable });
         }

@@ -52,6 +52,8 @@ pub(crate) struct QueueRedo {
     pub entries: Vec<(JournalEntry, u64)>,
     /// What lies behind the old end of a volume differs, and no number of the log tells of it.
     pub has_grown: bool,
+    /// The queue is kept: this run is recorded as one whose log counts.
+    pub goes_on: bool,
     /// Batches that are to be written again.
     due: VecDeque<JournalIndex>,
     /// The one whose payloads are being read.

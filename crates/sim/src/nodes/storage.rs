@@ -141,6 +141,8 @@ pub struct DiskTrouble {
     pub fail_next_record: bool,
     /// The same of the one of this number among those to come; 0: none.
     pub fail_record_in: u64,
+    /// The same of what goes into the queue's file.
+    pub fail_queue_in: u64,
     /// The group's stores cannot be opened again, once.
     pub refuses_reopening: bool,
     /// Faults that made this trouble and have not shown yet.
@@ -715,7 +717,8 @@ impl NodeStorage {
         let trouble = &mut self.trouble;
         if matches!(store, Store::Queue(_)) {
             let is_full = trouble.state_full_until.max(trouble.queue_full_until) > now;
-            let fails = is_full || strikes(trouble.write_errors_until, now, 20, rng);
+            let fails = is_full || trouble.fail_queue_in == 1 || strikes(trouble.write_errors_until, now, 20, rng);
+            trouble.fail_queue_in = trouble.fail_queue_in.saturating_sub(1);
             return fails.then_some(if is_full { IoError::NoSpace } else { IoError::Io });
         }
         if !matches!(store, Store::Volume(..)) {
