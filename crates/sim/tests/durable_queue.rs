@@ -332,6 +332,45 @@ fn a_volume_that_grew_is_sent_also_behind_a_second_start() {
     }
 }
 
+// proves: P2
+/// Of batches on their way one fails and a later one does not: what waits for the first one is not let go before the log counts no more.
+#[test]
+fn a_batch_that_fails_lets_nothing_go_that_a_later_one_holds() {
+    for ms in 0..24 {
+        let mut world = in_step(SimOptions { queue_bytes: MIB, ..logged(MIB) });
+        world.cut([false; 2]);
+        let trouble = &mut world.cluster[PRIMARY].storage.trouble;
+        (trouble.queue_ns, trouble.superblock_ns, trouble.fail_queue_in) = (5 * MILLISECOND, 10 * MILLISECOND, 1);
+        for n in 0..40 {
+            world.write((n % 2) as u16, n * 20 * KIB, 12 * KIB);
+        }
+        world.pass(ms * MILLISECOND);
+        dies_before_the_record(&mut world);
+        comes_in_step(&mut world);
+    }
+}
+
+// proves: P2
+/// The order is left, and the update that says so is on its way, when a batch of before fails: what waits for it waits for that update.
+#[test]
+fn a_batch_that_fails_behind_the_end_of_the_order_waits_for_the_record() {
+    for ms in 0..30 {
+        let mut world = in_step(logged(8 * MIB));
+        world.cut([false; 2]);
+        writes(&mut world, 60);
+        let trouble = &mut world.cluster[PRIMARY].storage.trouble;
+        (trouble.queue_ns, trouble.superblock_ns, trouble.fail_queue_in) = (8 * MILLISECOND, 12 * MILLISECOND, 1);
+        world.write(0, 0, 12 * KIB);
+        world.pass(MILLISECOND);
+        world.set_mode(GROUP, Mode::Logging);
+        world.write(1, 0, 12 * KIB);
+        world.pass(ms * MILLISECOND);
+        dies_before_the_record(&mut world);
+        world.set_mode(GROUP, Mode::Async);
+        comes_in_step(&mut world);
+    }
+}
+
 // proves: P3
 /// Two local writes fail at once. The log holds both, so the peer gets both, also where the log counts no more in memory alone.
 #[test]

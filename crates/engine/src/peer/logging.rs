@@ -219,7 +219,9 @@ pub(crate) fn close(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx, 
     let log = &mut outbox.log;
     let was_live = log.is_live();
     log.stage = LogStage::Closed;
-    if common.sb.queue_logged && !injected(Fault::LogKeptOpen) {
+    // A generation of its own takes the log off as well, and may be on its way to the record.
+    let is_on_record = common.sb.queue_logged || log.ring.is_some() && common.numbers.generation_is_due();
+    if is_on_record && !injected(Fault::LogKeptOpen) {
         cx.coverage.hit(CoveragePoint::QueueLogClosed);
         queue_is_logged(&mut common.sb, false);
         log.is_closing = true;

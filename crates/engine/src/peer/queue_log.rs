@@ -44,8 +44,8 @@ pub(super) struct AppendBatch {
     last: Seq,
     /// For each number with content: where that stands in the ring, and its length.
     places: Vec<(Seq, u64, u32)>,
-    /// It is durable, with these sums; one before it is not.
-    sums: Option<Vec<u32>>,
+    /// How it ended, while one before it has not: it is durable, with these sums, or `None`: it could not be written.
+    ended: Option<Option<Vec<u32>>>,
 }
 
 /// The cell, and what of it is durable.
@@ -237,7 +237,7 @@ impl QueueLog {
         let (offset, ordinal) = self.ring.as_mut()?.allocate(bytes, last)?;
         let places = entries.iter().filter(|entry| entry.payload_bytes > 0);
         let places = places.map(|e| (e.seq, offset + u64::from(e.payload_at), e.payload_bytes)).collect();
-        self.under_way.push_back(AppendBatch { ordinal, last, places, sums: None });
+        self.under_way.push_back(AppendBatch { ordinal, last, places, ended: None });
         self.taken = last;
         self.entered_bytes += cost;
         let identity = &common.sb.identity;
@@ -263,24 +263,33 @@ impl QueueLog {
         result: IoResult,
         mut leaves: impl FnMut(Seq, u64, u32, u32),
     ) -> Appended {
-        let sums = match result {
-            Ok(IoDone::Sums(sums)) => sums,
+        let batch = self.under_way.iter_mut().find(|batch| batch.ordinal == ordinal).expect("it was on its way");
+        let failed = match result {
+            Ok(IoDone::Sums(sums)) => {
+                assert_eq!(sums.len(), batch.places.len(), "a sum for each payload");
+                batch.ended = Some(Some(sums));
+                None
+            }
             Ok(_) => unreachable!("an append answers with sums"),
             Err(error) => {
-                self.under_way.retain(|batch| batch.ordinal != ordinal);
-                return Appended::Failed(error);
+                batch.ended = Some(None);
+                Some(error)
             }
         };
-        let batch = self.under_way.iter_mut().find(|batch| batch.ordinal == ordinal).expect("it was on its way");
-        assert_eq!(sums.len(), batch.places.len(), "a sum for each payload");
-        batch.sums = Some(sums);
-        while self.under_way.front().is_some_and(|batch| batch.sums.is_some())
+        while self.under_way.front().is_some_and(|batch| matches!(batch.ended, Some(Some(_))))
             && let Some(batch) = self.under_way.pop_front()
         {
             self.logged = batch.last;
-            for ((seq, at, length), crc) in batch.places.into_iter().zip(batch.sums.unwrap_or_default()) {
+            for ((seq, at, length), crc) in batch.places.into_iter().zip(batch.ended.flatten().unwrap_or_default()) {
                 leaves(seq, at, length, crc);
             }
+        }
+        // Behind one that failed nothing counts, whether it stands there or not.
+        if self.under_way.iter().all(|batch| batch.ended.is_some()) {
+            self.under_way.clear();
+        }
+        if let Some(error) = failed {
+            return Appended::Failed(error);
         }
         Appended::Through(self.logged)
     }
