@@ -6,9 +6,12 @@ use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
 use engine::state::{Degrade, Mode, Policy, State};
 use engine::{Store, VolumeId};
+use sim::checkers::facts::KnownFact;
 use sim::nodes::storage::{ALWAYS, DiskTrouble};
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options, serves};
+
+use crate::forks::{durable, is_set_back};
 
 const PRIMARY: usize = 0;
 const PEER: usize = 1;
@@ -415,5 +418,32 @@ fn a_log_that_opens_again_stands_in_both_slots() {
         goes_down(&mut world, Down::Kill);
         writes(&mut world, 60);
         comes_in_step(&mut world);
+    }
+}
+
+// proves: P3
+/// What the peer has confirmed is forgotten with the log's head, and the peer comes back as it was before: it is not believed.
+#[test]
+fn a_peer_that_went_back_behind_the_head_is_known_for_it() {
+    for ms in 0..20 {
+        let mut world = in_step(logged(8 * MIB));
+        writes(&mut world, 24);
+        world.drain();
+        let old = durable(&world, PEER);
+        for n in 0..4 {
+            world.write_done(0, n * 64 * KIB, 12 * KIB);
+        }
+        world.drain();
+        world.pass(ms * 20 * MILLISECOND);
+        world.cut([false; 2]);
+        goes_down(&mut world, Down::Kill);
+        is_set_back(&mut world, PEER, old);
+        world.checkers.facts.add(KnownFact::Spoiled(GROUP, PEER));
+        world.cluster.ledger.gives_up(GROUP, PEER);
+        world.restore_path();
+        world.pass(5 * SECOND);
+        if world.in_step() {
+            world.drain();
+        }
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::formats::cell::{CELL_BYTES, CellKind, Rejected};
 use crate::formats::codec::{FieldDecoder, FieldEncoder};
+use crate::formats::identity::Confirmed;
 use crate::formats::superblock::JournalHead;
 use crate::ids::{Generation, Incarnation, Seq};
 use alloc::vec::Vec;
@@ -29,6 +30,8 @@ pub struct QueueCell {
     pub flushed: Seq,
     /// Batches below this ordinal were durable when this was written: fewer whole ones mean damage.
     pub confirmed_ordinal: u64,
+    /// What the peer has confirmed: what is told by no number of the log any more was forgotten because of that.
+    pub confirmed: Confirmed,
 }
 
 impl QueueCell {
@@ -42,6 +45,7 @@ impl QueueCell {
         w.u64(self.before.1.0);
         w.u64(self.flushed.0);
         w.u64(self.confirmed_ordinal);
+        self.confirmed.encode(&mut w);
         w.0
     }
 
@@ -59,6 +63,7 @@ impl QueueCell {
             before: (Incarnation(r.u64()?), Seq(r.u64()?)),
             flushed: Seq(r.u64()?),
             confirmed_ordinal: r.u64()?,
+            confirmed: Confirmed::decode(&mut r)?,
         })
     }
 }
@@ -75,9 +80,11 @@ mod tests {
             before: (Incarnation(6), Seq(7)),
             flushed: Seq(8),
             confirmed_ordinal: 5,
+            confirmed: Confirmed::default(),
         };
         assert_eq!(QueueCell::decode(&cell.encode()), Ok(cell));
-        assert_eq!(QueueCell::decode(&cell.encode()[..63]), Err(Rejected::Damaged));
+        let body = cell.encode();
+        assert_eq!(QueueCell::decode(&body[..body.len() - 1]), Err(Rejected::Damaged));
         let ahead = QueueCell { confirmed_ordinal: 4, ..cell };
         assert_eq!(QueueCell::decode(&ahead.encode()), Err(Rejected::Damaged));
     }

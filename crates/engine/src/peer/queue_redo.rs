@@ -88,6 +88,9 @@ impl QueueRedo {
         let Ok(IoDone::Meta(bytes)) = result else { return Ok(Next::Dropped("its cell cannot be read".into())) };
         let choice = cell::choose(queue_log::KIND, common.config.tag, offset, &bytes);
         let read = choice.newest.and_then(|(head, body)| Ok((head.update, QueueCell::decode(body)?)));
+        if let Ok((_, cell)) = &read {
+            common.start().take_up_confirmed(cell.confirmed);
+        }
         let identity = &common.sb.identity;
         match read {
             Err(Rejected::VersionUnknown(version)) => {

@@ -529,7 +529,7 @@ impl GroupStart<'_> {
     }
 
     /// What a record left out rests on this: the newest of all counts. Others are of a history that this node left.
-    fn take_up_confirmed(&mut self, found: Confirmed) {
+    pub fn take_up_confirmed(&mut self, found: Confirmed) {
         let sb = &mut self.sb.current;
         let ours = sb.identity.role == Role::Primary && sb.identity.goes_on_from(found.position.generation);
         if ours && !injected(Fault::ConfirmedForgotten) {

@@ -307,7 +307,7 @@ fn journal_index_table() -> String {
 }
 
 fn queue_cell_table() -> String {
-    let fields = vec![
+    let mut fields = vec![
         number("generation number", 8, 0x1a1, "whose numbers these are"),
         number("generation tag", 8, 0x1a2, ""),
         number("head offset", 8, 0x1a3, "of the first batch that is needed"),
@@ -316,8 +316,9 @@ fn queue_cell_table() -> String {
         number("before seq", 8, 0x1a6, "and that number: the peer has it, and every volume holds it, flushed"),
         number("flushed", 8, 0x1a7, "the last number that every volume held, flushed"),
         number("confirmed ordinal", 8, 0x1a8, "batches below it were durable: fewer whole ones are damage"),
-        zero(3988, ""),
     ];
+    fields.extend(confirmed());
+    fields.push(zero(3924, ""));
     table("queue", &samples::queue_body(), fields)
 }
 

@@ -122,6 +122,7 @@ pub fn queue_body() -> Vec<u8> {
         before: (Incarnation(0x1a5), Seq(0x1a6)),
         flushed: Seq(0x1a7),
         confirmed_ordinal: 0x1a8,
+        confirmed: confirmed(),
     };
     in_a_cell(queue_log::KIND, &cell.encode())
 }
