@@ -447,3 +447,33 @@ fn a_peer_that_went_back_behind_the_head_is_known_for_it() {
         }
     }
 }
+
+// proves: P4
+/// A start is cut short while it writes the log once more, and the log rots then: no later start takes the older content for what was there.
+#[test]
+fn a_start_that_was_cut_short_is_not_forgotten_with_the_log() {
+    let mut refused = 0;
+    for step in 0..30 {
+        let mut world = in_step(logged(8 * MIB));
+        world.cut([false; 2]);
+        for _ in 0..6 {
+            writes(&mut world, 120);
+        }
+        world.crash(PRIMARY, false, SECOND);
+        world.pass(SECOND + step * MILLISECOND);
+        world.crash(PRIMARY, false, SECOND);
+        let disk = world.cluster[PRIMARY].disk_mut(Store::Queue(GROUP));
+        let at = disk.size() - CELL_BYTES as usize;
+        disk.goes_astray(at, &vec![7; CELL_BYTES as usize]);
+        let is_up = |world: &ScenarioWorld| serves(world) || matches!(world.figures(PRIMARY).state, State::Failed(_));
+        world.until("it serves, or has failed", |world| world.cluster[PRIMARY].up() && is_up(world));
+        let figures = world.figures(PRIMARY);
+        if matches!(figures.state, State::Failed(_)) {
+            assert!(figures.reason.contains("may hold older content"), "{}", figures.reason);
+            refused += 1;
+        } else {
+            comes_in_step(&mut world);
+        }
+    }
+    assert!((5..25).contains(&refused), "{refused}: some were cut short before they wrote, and some behind that");
+}

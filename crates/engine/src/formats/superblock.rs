@@ -108,6 +108,9 @@ pub struct Superblock {
     /// A primary's: every number that it gave since its log of the queue began stands there, before it was written or sent. The log counts
     /// if this says so, and not otherwise.
     pub queue_logged: bool,
+    /// A primary's: a start is writing what the log of its queue holds once more, and older content may stand on the volumes until that is done.
+    /// No start goes on without that log.
+    pub queue_redo: bool,
     /// What speaks against the copy, whichever node serves.
     pub doubts: CopyDoubts,
     pub journal: JournalHead,
@@ -180,7 +183,8 @@ mod flag {
     pub const DIFFERS: u16 = 256;
     pub const POINT_OF_FORK: u16 = 512;
     pub const QUEUE_LOGGED: u16 = 1024;
-    pub const ALL: u16 = 2047;
+    pub const QUEUE_REDO: u16 = 2048;
+    pub const ALL: u16 = 4095;
 }
 
 impl Superblock {
@@ -220,7 +224,8 @@ impl Superblock {
                 | bit(self.doubts.assumed_equal, flag::ASSUMED_EQUAL)
                 | bit(self.doubts.differs, flag::DIFFERS)
                 | bit(self.rollback_point.is_of_fork, flag::POINT_OF_FORK)
-                | bit(self.queue_logged, flag::QUEUE_LOGGED),
+                | bit(self.queue_logged, flag::QUEUE_LOGGED)
+                | bit(self.queue_redo, flag::QUEUE_REDO),
             update: self.update,
             tag: self.tag,
             offset: 0,
@@ -324,6 +329,7 @@ impl Superblock {
             doubts: CopyDoubts { assumed_equal: is(flag::ASSUMED_EQUAL), differs: is(flag::DIFFERS) },
             served_unverified: is(flag::SERVED_UNVERIFIED),
             queue_logged: is(flag::QUEUE_LOGGED),
+            queue_redo: is(flag::QUEUE_REDO),
             journal,
             confirmed_ordinal,
             own_from_ordinal,

@@ -135,6 +135,7 @@ impl Group {
                 }
             }
             AfterSuper::QueueLogOpened => logging::opened(&mut self.primary.peer.outbox, &mut self.common, cx),
+            AfterSuper::QueueRedo => logging::redo_marked(&mut self.primary.peer.outbox, &mut self.common, cx),
             AfterSuper::QueueLogClosed => logging::closed(&mut self.primary.peer.outbox, &mut self.common),
             AfterSuper::Stopped => {
                 self.common.lifecycle.enter(Phase::Stopped);

@@ -13,7 +13,6 @@ use crate::formats::identity::Role;
 use crate::formats::wire::FrameKind;
 use crate::group::{Group, peer_window, reset};
 use crate::peer::logging;
-use crate::records::record::queue_is_logged;
 use crate::records::start::CannotStart;
 use crate::shared::lifecycle::{Phase, StartStage};
 use crate::{Event, IoResult, limits};
@@ -117,7 +116,10 @@ impl Group {
                 logging::begin_redo(&mut self.primary.peer.outbox, &mut self.common, cx);
             }
             _ => {
-                queue_is_logged(&mut self.common.sb, false);
+                if let Err(cannot) = logging::goes_on_without(&mut self.common) {
+                    self.start_failed(cx, cannot);
+                    return true;
+                }
                 self.common.start().flush_then_record(cx);
             }
         }

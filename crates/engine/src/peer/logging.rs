@@ -28,13 +28,13 @@ use crate::peer::queue_log::{Appended, CellWriter, LogStage};
 use crate::peer::queue_redo::{Next, QueueRedo};
 use crate::peer::sending::Sending;
 use crate::peer::stream::{PeerStream, queue_of, stands_in_queue};
-use crate::records::record::{AfterSuper, queue_is_logged};
+use crate::records::record::{AfterSuper, queue_is_logged, queue_is_redone};
 use crate::records::start::{CannotStart, read_meta};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::StartStage;
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::wakes::Wake;
-use crate::state::Mode;
+use crate::state::{Broken, Mode};
 use crate::{Event, IoError, IoResult, Output, Store};
 
 /// Once a turn: the log opens and fills as far as it may, and takes what has numbers.
@@ -390,17 +390,14 @@ pub(crate) fn redo_done(
         Next::Ended if redo.next.ordinal < redo.cell.confirmed_ordinal => {
             let JournalHead { offset, ordinal } = redo.next;
             let why = format!("batch {ordinal}, at byte {offset}, was durable and is not whole any more");
-            drop_log(outbox, common, cx, &why);
-            Ok(())
+            drop_log(outbox, common, cx, &why)
         }
         Next::Ended => {
             cx.coverage.hit(CoveragePoint::QueueRedone);
-            redo.write_next(common, cx)
-        }
-        Next::Dropped(why) => {
-            drop_log(outbox, common, cx, &why);
+            begin_writing(redo, common, cx);
             Ok(())
         }
+        Next::Dropped(why) => drop_log(outbox, common, cx, &why),
     }
 }
 
@@ -409,6 +406,7 @@ pub(crate) fn redo_done(
 pub(crate) fn redo_flushed(outbox: &mut Outbox, common: &mut GroupCommon) {
     let goes_on = goes_on(outbox, common);
     if let Some(redo) = &mut outbox.log.redo {
+        queue_is_redone(&mut common.sb, false);
         common.sb.clear_unverified_run(common.volumes.len());
         _ = redo.has_grown || common.sb.compares(false);
         redo.goes_on = goes_on && !redo.has_grown;
@@ -418,12 +416,51 @@ pub(crate) fn redo_flushed(outbox: &mut Outbox, common: &mut GroupCommon) {
     }
 }
 
+/// The log is whole. Older content stands on the volumes while it is written again: from here on no start may go on without it.
+fn begin_writing(redo: &mut QueueRedo, common: &mut GroupCommon, cx: &mut Cx) {
+    if !redo.is_due() {
+        return common.start().flush_then_record(cx);
+    }
+    common.lifecycle.enter_stage(StartStage::QueueMark);
+    queue_is_redone(&mut common.sb, true);
+    common.save_in_both_slots(cx, AfterSuper::QueueRedo);
+}
+
+/// Both slots say so.
+pub(crate) fn redo_marked(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
+    if let Some(redo) = outbox.log.redo.as_mut().filter(|_| common.lifecycle.is_at(StartStage::QueueMark)) {
+        redo.write_next(common, cx);
+    }
+}
+
 /// The start goes on without it: what differs from the peer stands in the bits, as in a group that has no log.
-fn drop_log(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
+fn drop_log(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx, why: &str) -> Result<(), CannotStart> {
     cx.coverage.hit(CoveragePoint::QueueLogDropped);
     outbox.log.redo = None;
+    may_go_on_without(common, why)?;
     queue_is_logged(&mut common.sb, false);
     let note = format!("the log of the queue does not count: {why}. What may differ from the peer is sent by a sync");
     cx.event(common.id(), Event::Note(note));
     common.start().flush_then_record(cx);
+    Ok(())
+}
+
+/// A start does not look at the log.
+pub(crate) fn goes_on_without(common: &mut GroupCommon) -> Result<(), CannotStart> {
+    may_go_on_without(common, "its file is not there, or has another size than 'queue.disk' says")?;
+    queue_is_logged(&mut common.sb, false);
+    Ok(())
+}
+
+/// No, if an earlier start was cut short while it wrote what the log holds: older content may stand where newer had stood.
+fn may_go_on_without(common: &GroupCommon, why: &str) -> Result<(), CannotStart> {
+    if !common.sb.queue_redo {
+        return Ok(());
+    }
+    let why = format!(
+        "the log of the queue cannot be used: {why}. An earlier start was cut short while it wrote what that log holds, so the volumes may \
+         hold older content. Bring the file 'queue' back as it was and type 'farshore reset GROUP', or promote the peer; then remove the \
+         group's state directory here and sync in full from there"
+    );
+    Err(CannotStart::new(Broken::Journal, why))
 }

@@ -2,10 +2,11 @@
 //! peer.
 //!
 //! ```text
-//! cell -> batches are read, from the head to the first that is not whole -> those that no flush covers are written again -> flush
-//!      -> this run is recorded -> the queue stands as it stood, and numbers go on
+//! cell -> batches are read, from the head to the first that is not whole -> the superblock says that they are written again
+//!      -> those that no flush covers are written again -> flush -> this run is recorded -> the queue stands as it stood, and numbers go on
 //! ```
-//! Nothing is written before the log is known to be whole: otherwise the start goes on without it, as if there were none.
+//! Nothing is written before the log is known to be whole: otherwise the start goes on without it, as if there were none. Once something
+//! was written, older content may stand where newer had stood: from then on no start goes on without the log.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -240,26 +241,30 @@ impl QueueRedo {
 
     // ---- writing again -----------------------------------------------------------------------------------------------
 
-    /// The next batch is read once more, to be written; behind the last one come the flushes.
-    pub(super) fn write_next(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Result<(), CannotStart> {
+    /// Something of it is written again.
+    pub(super) fn is_due(&mut self) -> bool {
         if injected(Fault::RedoSkipped) {
             self.due.clear();
         }
-        if !self.due.is_empty() && !common.lifecycle.is_at(StartStage::QueueWrite) {
+        !self.due.is_empty()
+    }
+
+    /// The next batch is read once more, to be written; behind the last one come the flushes.
+    pub(super) fn write_next(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        if !common.lifecycle.is_at(StartStage::QueueWrite) {
             common.lifecycle.enter_stage(StartStage::QueueWrite);
         }
         while let Some(index) = self.due.pop_front() {
             if self.fetch(common, cx, &index) {
                 self.reading = Some(index);
-                return Ok(());
+                return;
             }
             self.waiting = index.entries.iter().map(|entry| (*entry, None)).collect();
             if self.write_waiting(common, cx) {
-                return Ok(());
+                return;
             }
         }
         common.start().flush_then_record(cx);
-        Ok(())
     }
 
     pub(super) fn write_done(
@@ -272,7 +277,7 @@ impl QueueRedo {
             (Some(index), Ok(IoDone::Payload { buf, .. })) => {
                 self.waiting = contents(&index, &buf);
                 if !self.write_waiting(common, cx) {
-                    return self.write_next(common, cx);
+                    self.write_next(common, cx);
                 }
                 Ok(())
             }
@@ -281,7 +286,7 @@ impl QueueRedo {
             (None, Ok(_)) => {
                 self.writing -= 1;
                 if self.writing == 0 && !self.write_waiting(common, cx) {
-                    return self.write_next(common, cx);
+                    self.write_next(common, cx);
                 }
                 Ok(())
             }

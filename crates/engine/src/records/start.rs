@@ -141,6 +141,7 @@ impl GroupStart<'_> {
             | StartStage::Replay
             | StartStage::QueueHead
             | StartStage::QueueRead
+            | StartStage::QueueMark
             | StartStage::QueueWrite
             | StartStage::Recording
             | StartStage::StoringBits

@@ -90,6 +90,8 @@ pub(crate) enum StartStage {
     QueueHead,
     /// whether it is whole,
     QueueRead,
+    /// that it is written again, on record,
+    QueueMark,
     /// and what of it is written again.
     QueueWrite,
     Flush {
@@ -149,7 +151,8 @@ fn follows(from: StartStage, to: StartStage) -> bool {
         StoringBits => to == EmptyingLog,
         EmptyingLog => matches!(to, Undo | Replay | QueueHead | Flush { .. }),
         QueueHead => matches!(to, QueueRead | Flush { .. }),
-        QueueRead => matches!(to, QueueWrite | Flush { .. }),
+        QueueRead => matches!(to, QueueMark | Flush { .. }),
+        QueueMark => to == QueueWrite,
         QueueWrite => matches!(to, Flush { .. }),
         Undo => to == Replay,
         Replay => matches!(to, Flush { .. }),

@@ -59,7 +59,7 @@ type SetFlag = fn(&mut Superblock);
 
 /// Each flag alone is one bit of the cell's head.
 fn superblock_flags_table() -> String {
-    let flags: [(SetFlag, &str); 11] = [
+    let flags: [(SetFlag, &str); 12] = [
         (|block| block.clean = true, "clean: the bitmap holds every difference"),
         (|block| block.compare = true, "compare: a start compares every dirty region before sending"),
         (|block| block.held_in_logging = true, "held in `logging` by the operator"),
@@ -80,6 +80,10 @@ fn superblock_flags_table() -> String {
             "point of a fork: the sync overwrites a history of this copy's own, and leaves a [delta](#delta)",
         ),
         (|block| block.queue_logged = true, "queue logged: the [log of the queue](#log-of-the-queue) counts"),
+        (
+            |block| block.queue_redo = true,
+            "queue redo: a start writes what that log holds once more, and none goes on without it",
+        ),
     ];
     let mut table = "| Flag | Meaning |\n|---|---|\n".to_owned();
     let mut known = 0;
@@ -93,6 +97,7 @@ fn superblock_flags_table() -> String {
             served_unverified: false,
             changed_outside: false,
             queue_logged: false,
+            queue_redo: false,
             doubts: CopyDoubts::default(),
             rollback_point: RollbackPoint::default(),
             ..samples::superblock()

@@ -64,6 +64,7 @@ pub fn superblock() -> Superblock {
         unverified_generations: [0x6800, 0x6900].map(|number| Generation { number, tag: number + 1 }),
         served_unverified: true,
         queue_logged: false,
+        queue_redo: false,
         given_up: Seq(0x6a6a),
         rollback_point: RollbackPoint {
             id: 0x5a5a,

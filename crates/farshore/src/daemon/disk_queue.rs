@@ -1,6 +1,7 @@
 //! The file of a group's disk queue: its space is reserved at a start, or the log says why the group goes on without it.
 //!
-//! Nothing that it holds counts after a start, so one of another size is made anew. A group is never kept down by it.
+//! One of another size is made anew: at most the order of what it held is lost. But if a start was cut short while it wrote what the queue's log
+//! holds, the volumes are whole only with that log: then the file stays as it is, and the engine refuses to go on without it.
 
 use std::fs;
 use std::path::Path;
@@ -24,9 +25,14 @@ fn size_bytes(group: &ConfiguredGroup) -> u64 {
 }
 
 /// Opens it in the group's directory, where the group's other files have their space already; `None`: there is none, and the log says why
-/// unless nobody wanted it.
-pub(super) fn open(directory: &Path, group: &ConfiguredGroup, patience: Patience) -> Option<Arc<File>> {
-    match open_or_why(directory, group, patience) {
+/// unless nobody wanted it. `is_needed`: a start was cut short while it wrote what the file holds.
+pub(super) fn open(
+    directory: &Path,
+    group: &ConfiguredGroup,
+    is_needed: bool,
+    patience: Patience,
+) -> Option<Arc<File>> {
+    match open_or_why(directory, group, is_needed, patience) {
         Ok(file) => file.map(Arc::new),
         Err(why) => {
             tracing::warn!(
@@ -43,13 +49,26 @@ pub(super) fn open(directory: &Path, group: &ConfiguredGroup, patience: Patience
 pub(super) fn remove(directory: &Path) {
     let path = directory.join(NAME);
     if let Err(error) = remove_if_other_size(&path, 0) {
-        tracing::warn!("{error:#}; remove it by hand: nothing in it counts");
+        tracing::warn!("{error:#}; remove it by hand: the group has left, and nothing in it counts");
     }
 }
 
-fn open_or_why(directory: &Path, group: &ConfiguredGroup, patience: Patience) -> anyhow::Result<Option<File>> {
+fn open_or_why(
+    directory: &Path,
+    group: &ConfiguredGroup,
+    is_needed: bool,
+    patience: Patience,
+) -> anyhow::Result<Option<File>> {
     let (path, size_bytes) = (directory.join(NAME), size_bytes(group));
-    remove_if_other_size(&path, size_bytes)?;
+    match fs::symlink_metadata(&path) {
+        Ok(found) if is_needed && found.len() != size_bytes => bail!(
+            "{} has {}, 'queue.disk' is {}, and a start was cut short while it wrote what the file holds: set 'queue.disk' back",
+            path.display(),
+            show_size(found.len()),
+            show_size(size_bytes)
+        ),
+        _ => remove_if_other_size(&path, size_bytes)?,
+    }
     if size_bytes == 0 {
         return Ok(None);
     }
@@ -104,7 +123,7 @@ mod tests {
 
     /// Its size, if there is one.
     fn opened(directory: &Path, queue_disk_bytes: u64) -> Option<u64> {
-        open(directory, &group(queue_disk_bytes), Patience::new()).map(|file| file.size_bytes())
+        open(directory, &group(queue_disk_bytes), false, Patience::new()).map(|file| file.size_bytes())
     }
 
     #[test]
@@ -122,12 +141,27 @@ mod tests {
         assert!(!path.exists());
     }
 
+    // proves: P4
+    #[test]
+    fn one_that_a_start_still_needs_is_not_made_anew() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let path = scratch.path().join(NAME);
+        assert_eq!(opened(scratch.path(), 8 << 20), Some(8 << 20));
+        for wanted in [16 << 20, 0] {
+            let why = open_or_why(scratch.path(), &group(wanted), true, Patience::new()).expect_err("it is needed");
+            assert!(why.to_string().contains("set 'queue.disk' back"), "{why}");
+            assert_eq!(fs::metadata(&path).expect("there").len(), 8 << 20);
+        }
+        assert!(open(scratch.path(), &group(8 << 20), true, Patience::new()).is_some());
+    }
+
     // proves: P8
     #[test]
     fn without_room_there_is_none_and_the_sentence_has_the_numbers() {
         let scratch = tempfile::tempdir().expect("a directory");
-        let why =
-            open_or_why(scratch.path(), &group(1 << 50), Patience::new()).expect_err("no disk has that").to_string();
+        let why = open_or_why(scratch.path(), &group(1 << 50), false, Patience::new())
+            .expect_err("no disk has that")
+            .to_string();
         let words = "queue needs 1024 TiB and has to leave 1.2 GiB free, and its file system has ";
         assert!(why.contains(words), "{why}");
         assert_eq!(opened(scratch.path(), 1 << 50), None);

@@ -327,7 +327,9 @@ impl GroupOpening<'_> {
     fn open_disk_queue(&self, open: &mut OpenGroup) {
         if let Some(stores) = &mut open.stores {
             let directory = self.state.join(GROUPS).join(open.config.name.as_str());
-            stores.queue = disk_queue::open(&directory, &open.config, self.patience);
+            let recorded = group_directory::recorded(&directory, self.config.group_tag(&open.config));
+            let is_needed = recorded.is_some_and(|recorded| recorded.queue_redo);
+            stores.queue = disk_queue::open(&directory, &open.config, is_needed, self.patience);
         }
     }
 

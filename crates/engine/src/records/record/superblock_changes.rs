@@ -71,6 +71,11 @@ pub(crate) fn queue_is_logged(sb: &mut SuperWriter, is_logged: bool) {
     sb.current.queue_logged = is_logged;
 }
 
+/// Whether a start is writing what that log holds.
+pub(crate) fn queue_is_redone(sb: &mut SuperWriter, is_redone: bool) {
+    sb.current.queue_redo = is_redone;
+}
+
 /// A peer window that is so long may be given once this is on record. True: that is news.
 pub(crate) fn gives_window(sb: &mut SuperWriter, window: Duration) -> bool {
     let ms = u32::try_from(window.as_millis()).unwrap_or(u32::MAX);
