@@ -477,3 +477,21 @@ fn a_start_that_was_cut_short_is_not_forgotten_with_the_log() {
     }
     assert!((5..25).contains(&refused), "{refused}: some were cut short before they wrote, and some behind that");
 }
+
+// proves: P5
+/// The log closes before the peer has taken up the run of a start: the queue still goes on from where the peer stands.
+#[test]
+fn a_log_that_closes_before_the_peer_is_met_costs_no_order() {
+    for down in BOTH {
+        let mut world = in_step(logged(8 * MIB));
+        world.cut([false; 2]);
+        writes(&mut world, 240);
+        goes_down(&mut world, down);
+        world.cluster[PRIMARY].storage.trouble.queue_full_until = ALWAYS;
+        writes(&mut world, 60);
+        world.pass(SECOND);
+        assert!(world.coverage(PRIMARY, CoveragePoint::QueueLogClosed) > 0);
+        in_order(&mut world);
+        assert_eq!(world.coverage(PRIMARY, CoveragePoint::RunTakenUp), 1);
+    }
+}

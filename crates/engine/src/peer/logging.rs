@@ -90,7 +90,6 @@ fn begin_filling(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
     let next = log.ring.as_ref().map_or(JournalHead { offset: 0, ordinal: 1 }, |ring| ring.head_after(Seq(u64::MAX)));
     log.ring = Some(JournalRing::new(log.ring_bytes(), next));
     (log.stage, log.taken, log.logged) = (LogStage::Filling { after: last }, last, last);
-    log.earlier.clear();
     log.cell.durable = QueueCell { before: (common.sb.identity.incarnation, last), ..QueueCell::default() };
     if let Some(stream) = sending.stream_mut() {
         let queue = queue_of(stream);
@@ -160,7 +159,12 @@ pub(crate) fn cell_due(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut C
         common.flush_where(cx, |volume| volume.flushes.unflushed_bytes() > 0);
     }
     if matches!(log.stage, LogStage::Filling { .. }) {
-        return log.trim_unread(common, through);
+        log.trim_unread(common, through);
+        // A full ring waits for a flush of this node.
+        if log.makes_room(applied) {
+            common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER);
+        }
+        return;
     }
     if log.cell.writing.is_some() || log.stage == LogStage::Opening {
         return common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER);
@@ -343,7 +347,8 @@ fn goes_on(outbox: &Outbox, common: &GroupCommon) -> bool {
 /// A peer that stands in an earlier run whose numbers the log holds, or held: `None`: in another one.
 pub(crate) fn row_of_earlier(outbox: &Outbox, common: &GroupCommon, theirs: &Identity) -> Option<DecisionRow> {
     let (log, at) = (&outbox.log, theirs.position);
-    let kept_after = outbox.stream().filter(|_| log.is_live())?.queue().kept_after();
+    // The queue holds them also if the log was closed meanwhile.
+    let kept_after = outbox.stream()?.queue().kept_after();
     // A run that gave no number stands where the one before it ended.
     let (_, last) = log.earlier.iter().rfind(|(run, _)| *run <= at.incarnation)?;
     if at.generation != common.sb.identity.generation || theirs.inconsistent {

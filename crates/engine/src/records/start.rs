@@ -92,7 +92,8 @@ impl GroupStart<'_> {
         let id = self.config.id;
         let mut files =
             vec![Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
-        files.extend(self.config.queue_durable.then_some(Store::Queue(id)));
+        // Whether it is to be logged now or not: a log of before may count.
+        files.extend((self.config.queue_disk_bytes > 0).then_some(Store::Queue(id)));
         self.lifecycle.enter_stage(StartStage::FlushFiles { left: files.len(), entropy, boot });
         for store in files {
             let token = self.slots.start(SlotOperation::StartRead);

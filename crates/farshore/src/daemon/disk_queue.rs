@@ -76,7 +76,10 @@ fn open_or_why(
     if !path.exists() {
         has_room(&path, size_bytes, group.layout.journal_bytes + QUEUE_DISK_SPARE_BYTES)?;
     }
-    Ok(Some(patience.free(|| create_or_open_reserved(&path, size_bytes))?.file))
+    let file = patience.free(|| create_or_open_reserved(&path, size_bytes))?.file;
+    // A start reads what stands on the disk, and not what a failed write left in the page cache.
+    file.forget_cache();
+    Ok(Some(file))
 }
 
 /// Other files grow beside it, and what they lack stops a sync or keeps another group down.
