@@ -189,6 +189,7 @@ pub fn journal_index_seeds() -> Vec<Seed> {
         generation: GENERATION,
         incarnation: Incarnation(4),
         snapshot: 3,
+        durable_below: 0,
         bytes: 16384,
         entries,
     };

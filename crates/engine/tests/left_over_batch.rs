@@ -71,6 +71,7 @@ fn index(boot: u64, seq: u64) -> JournalIndex {
         generation: HISTORY,
         incarnation: PRIMARYS_RUN,
         snapshot: 0,
+        durable_below: 0,
         bytes: 8192,
         entries: vec![entry],
     }

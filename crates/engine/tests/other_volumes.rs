@@ -324,6 +324,7 @@ fn batch(offset: u64, ordinal: u64, entries: Vec<JournalEntry>) -> JournalIndex 
         generation: position(0).generation,
         incarnation: position(0).incarnation,
         snapshot: 0,
+        durable_below: 0,
         bytes: 8192,
         entries,
     }

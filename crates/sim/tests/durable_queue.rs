@@ -495,3 +495,25 @@ fn a_log_that_closes_before_the_peer_is_met_costs_no_order() {
         assert_eq!(world.coverage(PRIMARY, CoveragePoint::RunTakenUp), 1);
     }
 }
+
+// proves: P3, P9
+/// A batch rots before the cell has counted it: one that came later tells that it was durable. So it does not pass for the end of the log.
+#[test]
+fn a_batch_that_rots_is_no_end_of_the_log() {
+    for first in [0, 4 * KIB as usize] {
+        for batch in 0..8 {
+            let mut world = in_step(logged(8 * MIB));
+            world.cut([false; 2]);
+            let begins = world.cluster[PRIMARY].disk(Store::Queue(GROUP)).durable().to_vec();
+            writes(&mut world, 120);
+            let disk = world.cluster[PRIMARY].disk_mut(Store::Queue(GROUP));
+            let is_new = |at: &usize| disk.durable()[*at..][..8] == *b"FSHQUEUB" && begins[*at..][..8] != *b"FSHQUEUB";
+            let new: Vec<usize> = (0..disk.size() - CELL_BYTES as usize).step_by(4096).filter(is_new).collect();
+            assert!(new.len() > 8, "{new:?}");
+            disk.goes_astray(new[batch] + first, &[7; 4096]);
+            goes_down(&mut world, Down::Kill);
+            assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueLogDropped), 1);
+            comes_in_step(&mut world);
+        }
+    }
+}

@@ -100,6 +100,8 @@ pub struct JournalIndex {
     pub incarnation: Incarnation,
     /// The snapshot whose numbers these are; 0: the stream of writes.
     pub snapshot: u64,
+    /// In the log of a queue: batches below this ordinal were durable when this one was issued. In a journal 0.
+    pub durable_below: u64,
     pub bytes: u32,
     pub entries: Vec<JournalEntry>,
 }
@@ -128,6 +130,7 @@ impl JournalIndex {
         w.u16(self.origin.0);
         w.pad_to(80);
         w.u64(self.snapshot);
+        w.u64(self.durable_below);
         w.pad_to(FIXED_BYTES);
         for e in &self.entries {
             w.u64(e.seq.0);
@@ -157,6 +160,7 @@ impl JournalIndex {
             incarnation: Incarnation(r.u64()?),
             origin: NodeId(r.u16()?),
             snapshot: FieldDecoder(&block[80..]).u64()?,
+            durable_below: FieldDecoder(&block[88..]).u64()?,
             entries: Vec::with_capacity(count),
         };
         let mut r = FieldDecoder(&block[FIXED_BYTES..]);
@@ -342,6 +346,7 @@ mod tests {
             generation: Generation { number: 1, tag: 5 },
             incarnation: Incarnation(4),
             snapshot: 9,
+            durable_below: 0,
             bytes: 12288,
             entries: vec![
                 JournalEntry {

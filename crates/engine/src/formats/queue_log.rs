@@ -5,8 +5,10 @@
 use crate::formats::cell::{CELL_BYTES, CellKind, Rejected};
 use crate::formats::codec::{FieldDecoder, FieldEncoder};
 use crate::formats::identity::Confirmed;
+use crate::formats::journal::INDEX_BYTES;
 use crate::formats::superblock::JournalHead;
 use crate::ids::{Generation, Incarnation, Seq};
+use crate::limits::DISK_QUEUE_BATCH_BYTES;
 use alloc::vec::Vec;
 
 pub const VERSION: u16 = 1;
@@ -15,6 +17,11 @@ pub const KIND: CellKind = CellKind { magic: *b"FSHQUEUE", version: VERSION };
 /// What the ring of batches has of a file that is so large; the cell stands behind it.
 pub fn ring_bytes(file_bytes: u64) -> u64 {
     file_bytes.saturating_sub(CELL_BYTES)
+}
+
+/// The most that one batch takes of a ring that is so large.
+pub(crate) fn batch_bytes_max(ring_bytes: u64) -> u64 {
+    (INDEX_BYTES as u64 + DISK_QUEUE_BATCH_BYTES).min(ring_bytes / 8)
 }
 
 /// What a start knows of the log before it reads a batch.

@@ -392,11 +392,6 @@ pub(crate) fn redo_done(
     };
     match next {
         Next::GoesOn => Ok(()),
-        Next::Ended if redo.next.ordinal < redo.cell.confirmed_ordinal => {
-            let JournalHead { offset, ordinal } = redo.next;
-            let why = format!("batch {ordinal}, at byte {offset}, was durable and is not whole any more");
-            drop_log(outbox, common, cx, &why)
-        }
         Next::Ended => {
             cx.coverage.hit(CoveragePoint::QueueRedone);
             begin_writing(redo, common, cx);

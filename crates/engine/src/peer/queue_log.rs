@@ -11,7 +11,7 @@ use crate::formats::queue_log::{self, QueueCell, ring_bytes};
 use crate::formats::wire::flags;
 use crate::ids::{Incarnation, Seq};
 use crate::injected_fault::{Fault, injected};
-use crate::limits::{DISK_QUEUE_BATCH_BYTES, KIB, META_BLOCK_BYTES};
+use crate::limits::{KIB, META_BLOCK_BYTES};
 use crate::peer::queue::{ItemBody, QueueItem, StreamQueue};
 use crate::peer::queue_redo::QueueRedo;
 use crate::shared::operation_slots::SlotOperation;
@@ -142,7 +142,7 @@ impl QueueLog {
 
     /// The most that one batch takes.
     fn batch_bytes_max(&self) -> u64 {
-        (INDEX_BYTES as u64 + DISK_QUEUE_BATCH_BYTES).min(self.ring_bytes() / 8)
+        queue_log::batch_bytes_max(self.ring_bytes())
     }
 
     /// What a write takes at most: each part in a batch of its own.
@@ -237,6 +237,7 @@ impl QueueLog {
         let (offset, ordinal) = self.ring.as_mut()?.allocate(bytes, last)?;
         let places = entries.iter().filter(|entry| entry.payload_bytes > 0);
         let places = places.map(|e| (e.seq, offset + u64::from(e.payload_at), e.payload_bytes)).collect();
+        let durable_below = self.under_way.front().map_or(ordinal, |batch| batch.ordinal);
         self.under_way.push_back(AppendBatch { ordinal, last, places, ended: None });
         self.taken = last;
         self.entered_bytes += cost;
@@ -250,6 +251,7 @@ impl QueueLog {
             generation: identity.generation,
             incarnation: identity.incarnation,
             snapshot: 0,
+            durable_below,
             bytes: bytes as u32,
             entries,
         };

@@ -9,6 +9,8 @@
 //! was written, older content may stand where newer had stood: from then on no start goes on without the log.
 
 use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -16,11 +18,12 @@ use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::cell::{self, Rejected};
 use crate::formats::journal::{BatchOf, INDEX_BYTES, JournalEntry, JournalIndex, LiveBatch, RecordKind};
-use crate::formats::queue_log::{self, QueueCell};
+use crate::formats::queue_log::{self, QueueCell, batch_bytes_max};
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::flags;
 use crate::ids::{Incarnation, Seq, VolumeId};
 use crate::injected_fault::{Fault, injected};
+use crate::limits::KIB;
 use crate::peer::queue::{ItemBody, QueueItem};
 use crate::records::start::{CannotStart, other_version, read_meta, superblock_is_older};
 use crate::shared::cost::cost;
@@ -31,6 +34,8 @@ use crate::state::Broken;
 use crate::time::Wall;
 use crate::{Buf, IoDone, IoError, IoResult, Output, Slice, SpilledPart, Store, WriteBytes};
 
+/// So much of the ring is read at once behind the end of the log.
+const LOOK_BYTES: u64 = 256 * KIB;
 const UNREADABLE: &str = "the log of the queue";
 
 /// What was found of the log, and how far the start has come with it.
@@ -42,6 +47,9 @@ pub(crate) struct QueueRedo {
     /// Where the next batch is expected.
     pub next: JournalHead,
     tried_start: bool,
+    /// Behind the end: parts of the ring in which a later batch may stand, each with its length, and the one that is being read.
+    behind: VecDeque<(u64, u64)>,
+    looks_at: Option<u64>,
     /// The last number of the whole batches so far, its run and its stamp.
     pub last: Seq,
     run: Incarnation,
@@ -71,7 +79,7 @@ pub(super) enum Next {
     /// The log has no further batch.
     Ended,
     /// It does not count.
-    Dropped(alloc::string::String),
+    Dropped(String),
 }
 
 impl QueueRedo {
@@ -118,7 +126,7 @@ impl QueueRedo {
 
     fn read_next(&mut self, common: &mut GroupCommon, cx: &mut Cx, ring_bytes: u64) -> Next {
         if self.next.offset + INDEX_BYTES as u64 > ring_bytes {
-            return self.not_here(common, cx);
+            return self.not_here(common, cx, ring_bytes);
         }
         self.read_index(common, cx, self.next.offset)
     }
@@ -129,9 +137,9 @@ impl QueueRedo {
     }
 
     /// It may stand at the ring's start: a batch that does not fit at the end goes there.
-    fn not_here(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Next {
+    fn not_here(&mut self, common: &mut GroupCommon, cx: &mut Cx, ring_bytes: u64) -> Next {
         if self.tried_start || self.next.offset == 0 {
-            return Next::Ended;
+            return self.look_behind(common, cx, ring_bytes);
         }
         self.tried_start = true;
         self.read_index(common, cx, 0)
@@ -144,6 +152,10 @@ impl QueueRedo {
         ring_bytes: u64,
         result: IoResult,
     ) -> Result<Next, CannotStart> {
+        if let Some(at) = self.looks_at.take() {
+            let Ok(IoDone::Meta(blocks)) = result else { return Ok(Next::Dropped("it cannot be read".into())) };
+            return Ok(self.looked(common, cx, at, &blocks));
+        }
         match (self.reading.take(), result) {
             (None, Ok(IoDone::Meta(block))) => self.index_read(common, cx, ring_bytes, &block),
             (Some(index), Ok(IoDone::Payload { .. })) => {
@@ -154,7 +166,7 @@ impl QueueRedo {
             // The crash came while it was written: nothing of it was written to a volume, or sent.
             (Some(_), Err(IoError::Damaged)) => {
                 cx.coverage.hit(CoveragePoint::QueueTornTail);
-                Ok(Next::Ended)
+                Ok(self.look_behind(common, cx, ring_bytes))
             }
             _ => Ok(Next::Dropped("it cannot be read".into())),
         }
@@ -193,8 +205,54 @@ impl QueueRedo {
                 self.reading = Some(index);
                 Ok(Next::GoesOn)
             }
-            _ => Ok(self.not_here(common, cx)),
+            _ => Ok(self.not_here(common, cx, ring_bytes)),
         }
+    }
+
+    /// The next batch is not whole. Was it on its way when the crash came, or was it durable, and is damaged?
+    fn look_behind(&mut self, common: &mut GroupCommon, cx: &mut Cx, ring_bytes: u64) -> Next {
+        if self.next.ordinal < self.cell.confirmed_ordinal {
+            return Next::Dropped(self.damage());
+        }
+        // The one behind it begins where it ends, or at the ring's start.
+        let reach = batch_bytes_max(ring_bytes) + INDEX_BYTES as u64;
+        for from in [self.next.offset].into_iter().chain((self.next.offset > 0).then_some(0)) {
+            let until = (from + reach).min(ring_bytes);
+            let parts = (from..until).step_by(LOOK_BYTES as usize);
+            self.behind.extend(parts.map(|at| (at, LOOK_BYTES.min(until - at))));
+        }
+        self.look_on(common, cx)
+    }
+
+    fn look_on(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Next {
+        let Some((at, length)) = self.behind.pop_front() else { return Next::Ended };
+        self.looks_at = Some(at);
+        read_meta(&mut common.slots, cx, Store::Queue(common.config.id), at, length as u32);
+        Next::GoesOn
+    }
+
+    /// A later batch that was issued when the one that is missing was durable tells of damage.
+    fn looked(&mut self, common: &mut GroupCommon, cx: &mut Cx, at: u64, blocks: &[u8]) -> Next {
+        let tells = |(offset, block): (u64, &[u8])| {
+            let index = JournalIndex::decode(BatchOf::Queue, block);
+            index.is_some_and(|index| {
+                index.tag == common.config.tag
+                    && index.ring_offset == offset
+                    && index.generation == self.cell.generation
+                    && index.boot >= self.run
+                    && index.durable_below > self.next.ordinal
+            })
+        };
+        let blocks = blocks.chunks_exact(INDEX_BYTES);
+        if (at..).step_by(INDEX_BYTES).zip(blocks).any(tells) {
+            return Next::Dropped(self.damage());
+        }
+        self.look_on(common, cx)
+    }
+
+    fn damage(&self) -> String {
+        let JournalHead { offset, ordinal } = self.next;
+        format!("batch {ordinal}, at byte {offset}, was durable and is not whole any more")
     }
 
     /// Whether it is the next batch. One that an earlier run left there is not: runs go up from batch to batch.

@@ -160,6 +160,7 @@ pub fn index() -> JournalIndex {
         generation: Generation { number: 0x86, tag: 0x87 },
         incarnation: Incarnation(0x88),
         snapshot: 0x89,
+        durable_below: 0,
         bytes: 0x2000,
         entries: vec![entry()],
     }

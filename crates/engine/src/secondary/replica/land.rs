@@ -169,6 +169,7 @@ impl OrderedReplica {
             generation: self.progress.generation(),
             incarnation: self.progress.incarnation(),
             snapshot: self.progress.snapshot().map_or(0, |snapshot| snapshot.name),
+            durable_below: 0,
             bytes,
             entries,
         };

@@ -312,6 +312,7 @@ mod tests {
             generation: GENERATION,
             incarnation: Incarnation(1),
             snapshot: 0,
+            durable_below: 0,
             bytes: 8192,
             entries: vec![entry],
         };
