@@ -158,6 +158,8 @@ pub struct GroupConfig {
     pub queue_disk_bytes: u64,
     /// It is a log: whatever the stream carries stands there first, and a start goes on from it.
     pub queue_durable: bool,
+    /// What tells the file of [`Store::Queue`] from a copy of it, across boots.
+    pub queue_file: u64,
 }
 
 /// The shape of the activity log.

@@ -31,6 +31,7 @@ fn group(role: Role) -> GroupConfig {
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
         queue_durable: false,
+        queue_file: 0,
     }
 }
 

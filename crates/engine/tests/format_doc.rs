@@ -63,7 +63,7 @@ const SHAPES: [(&str, u64, u64); 15] = [
     ("activity log", 2, 0x4b01_f9bf_7799_8211),
     ("journal index", 2, 0xf62d_8400_8fd7_b8b2),
     ("queue's batch", 1, 0x618b_7418_41a6_23f0),
-    ("queue's cell", 1, 0xec58_0864_1abd_e8c9),
+    ("queue's cell", 1, 0x528f_3b93_d3c5_533b),
     ("undo index", 1, 0x1361_0fa2_876b_4ffb),
     ("delta head", 2, 0x04ae_69c3_6a50_ff8a),
     ("frame header", 7, 0x1831_33d3_0162_68d8),

@@ -134,6 +134,7 @@ fn start_with(mut superblocks: Vec<u8>, batch: &[u8], undo: &[u8]) -> Started {
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
         queue_durable: false,
+        queue_file: 0,
     };
     let config = NodeConfig {
         node: NodeId(0),

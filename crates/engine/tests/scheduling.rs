@@ -42,6 +42,7 @@ impl FakeNode {
             history_bytes: limits::HISTORY_BYTES_DEFAULT,
             queue_disk_bytes: 0,
             queue_durable: false,
+            queue_file: 0,
         };
         let config = NodeConfig {
             node: NodeId(0),

@@ -259,6 +259,7 @@ impl SimCluster {
             history_bytes: o.history_bytes,
             queue_disk_bytes: o.queue_disk_bytes,
             queue_durable: o.queue_durable,
+            queue_file: self[node].storage.queue_file,
         }
     }
 

@@ -517,3 +517,25 @@ fn a_batch_that_rots_is_no_end_of_the_log() {
         }
     }
 }
+
+// proves: P4
+/// An old copy of the state directory stands in its place. What its log holds is older than what stands on the volumes, and is not written there.
+#[test]
+fn a_log_in_a_copy_of_its_file_is_not_written_over_the_volumes() {
+    let mut world = in_step(logged(8 * MIB));
+    world.cut([false; 2]);
+    writes(&mut world, 120);
+    let old = durable(&world, PRIMARY).into_iter().filter(|(store, _)| !matches!(store, Store::Volume(..)));
+    let old: Vec<_> = old.collect();
+    writes(&mut world, 120);
+    let held = world.images_of(PRIMARY);
+    world.crash(PRIMARY, false, SECOND);
+    for (store, content) in old {
+        world.cluster[PRIMARY].disk_mut(store).restore(content);
+    }
+    world.cluster[PRIMARY].storage.queue_file += 1;
+    world.pass_unchecked(3 * SECOND);
+    assert!(world.images_of(PRIMARY) == held, "older content was written");
+    assert!(serves(&world));
+    assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueLogDropped), 1);
+}

@@ -39,6 +39,8 @@ pub struct QueueCell {
     pub confirmed_ordinal: u64,
     /// What the peer has confirmed: what is told by no number of the log any more was forgotten because of that.
     pub confirmed: Confirmed,
+    /// What tells this file from a copy of it. A copy is older than the volumes are.
+    pub file: u64,
 }
 
 impl QueueCell {
@@ -53,6 +55,7 @@ impl QueueCell {
         w.u64(self.flushed.0);
         w.u64(self.confirmed_ordinal);
         self.confirmed.encode(&mut w);
+        w.u64(self.file);
         w.0
     }
 
@@ -71,6 +74,7 @@ impl QueueCell {
             flushed: Seq(r.u64()?),
             confirmed_ordinal: r.u64()?,
             confirmed: Confirmed::decode(&mut r)?,
+            file: r.u64()?,
         })
     }
 }
@@ -88,6 +92,7 @@ mod tests {
             flushed: Seq(8),
             confirmed_ordinal: 5,
             confirmed: Confirmed::default(),
+            file: 9,
         };
         assert_eq!(QueueCell::decode(&cell.encode()), Ok(cell));
         let body = cell.encode();

@@ -109,6 +109,11 @@ impl QueueRedo {
             Ok((_, cell)) if cell.before.0 > identity.incarnation => {
                 Err(superblock_is_older("log of the queue", cell.before.0, &common.sb))
             }
+            // Once something of it was written again, there is no way without it.
+            Ok((_, cell)) if cell.file != common.config.queue_file && !common.sb.queue_redo => {
+                let why = "its file is a copy, and the volumes may hold newer content than such a log";
+                Ok(Next::Dropped(why.into()))
+            }
             Ok((update, cell)) if !choice.ambiguous && cell.generation == identity.generation => {
                 let (run, last) = cell.before;
                 // A clean stop has flushed all of it.

@@ -685,8 +685,8 @@ pub(crate) fn other_version(what: &str, version: u16, known: u16) -> String {
 pub(crate) fn superblock_is_older(than: &str, run: Incarnation, superblock: &Superblock) -> CannotStart {
     let why = format!(
         "the superblock is older than the {than} beside it (run {} there, run {} here): an old copy was restored, or its \
-         last update was lost. Bring back all files of the group's state directory as they were, or remove the directory \
-         and sync in full from the other node",
+         last update was lost. Bring back all files of the group's state directory as they were when this node stopped last, or \
+         remove the directory and sync in full from the other node",
         run.0, superblock.identity.incarnation.0
     );
     CannotStart::new(Broken::Superblock, why)

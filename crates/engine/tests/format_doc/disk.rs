@@ -329,7 +329,8 @@ fn queue_cell_table() -> String {
         number("confirmed ordinal", 8, 0x1a8, "batches below it were durable: fewer whole ones are damage"),
     ];
     fields.extend(confirmed());
-    fields.push(zero(3924, ""));
+    fields.push(number("file", 8, 0x1a9, "made of inode and birth of the file: in a copy the log does not count"));
+    fields.push(zero(3916, ""));
     table("queue", &samples::queue_body(), fields)
 }
 

@@ -124,6 +124,7 @@ pub fn queue_body() -> Vec<u8> {
         flushed: Seq(0x1a7),
         confirmed_ordinal: 0x1a8,
         confirmed: confirmed(),
+        file: 0x1a9,
     };
     in_a_cell(queue_log::KIND, &cell.encode())
 }

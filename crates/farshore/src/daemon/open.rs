@@ -475,6 +475,7 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
         changed_outside: open.changed_outside,
         is_detached: open.is_detached,
     };
+    let queue = group.stores.as_ref().and_then(|stores| stores.queue.as_ref());
     GroupConfig {
         id: group.id,
         tag: config.group_tag(&group.config),
@@ -489,11 +490,8 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
         history_bytes: state_files::history_bytes(&group.config),
         // No setting asks for it.
         queue_durable: false,
-        queue_disk_bytes: group
-            .stores
-            .as_ref()
-            .and_then(|stores| stores.queue.as_ref())
-            .map_or(0, |queue| queue.size_bytes()),
+        queue_disk_bytes: queue.map_or(0, |queue| queue.size_bytes()),
+        queue_file: queue.map_or(0, |queue| queue.mark()),
     }
 }
 

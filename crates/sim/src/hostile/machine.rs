@@ -90,6 +90,7 @@ fn config(id: usize, starts_as: Role, shape: &MachineShape) -> NodeConfig {
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
         queue_durable: false,
+        queue_file: 0,
     };
     NodeConfig {
         node: NodeId(id as u16),

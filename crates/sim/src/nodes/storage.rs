@@ -154,6 +154,8 @@ pub struct DiskTrouble {
 pub struct NodeStorage {
     disks: BTreeMap<Store, SimDisk>,
     pub trouble: DiskTrouble,
+    /// What tells the file of its queues from a copy.
+    pub queue_file: u64,
     /// What comparisons read that nobody wrote.
     pub rot: VolumeRot,
     /// Of the session with each group's peer: hashes of another one say nothing.
