@@ -275,6 +275,8 @@ pub fn queue_cell_seeds() -> Vec<Seed> {
         before: (Incarnation(4), Seq(90)),
         flushed: Seq(95),
         confirmed_ordinal: 9,
+        confirmed: confirmed(),
+        file: 11,
     };
     vec![("live", cell.encode()), ("head_is_past_all", QueueCell { confirmed_ordinal: 6, ..cell }.encode())]
 }
