@@ -362,6 +362,7 @@ pub mod demotion;
 pub mod equal;
 pub mod forks;
 pub mod handover;
+pub mod lent;
 pub mod meeting;
 pub mod orders;
 pub mod peer_window;

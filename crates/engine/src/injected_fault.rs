@@ -140,6 +140,8 @@ faults! {
         "A primary that hands over lets its peer go on before its own demotion is on record.";
     HeldAnswered, "held-answered", "rule 15, P1",
         "Behind the point of no return of a switchover the held requests are acknowledged.";
+    LentBesidePrimary, "lent-beside-primary", "rule 13, P6",
+        "A node that is promoted for its peer's clients does not look again, once it has gone back, whether the peer is primary.";
     TrimDiffers, "trim-differs", "rule 16, P2",
         "The secondary drops the unaligned ends of a trim, the primary zeroes them.";
     ClockGoesBack, "clock-goes-back", "rule 19",

@@ -261,6 +261,11 @@ pub enum Command {
     PromoteInWindow {
         entropy: u64,
     },
+    /// As a forced one, for the clients of the peer, but only beside a peer that is heard as the secondary, also when it is put on record
+    /// (rule 13).
+    PromoteForPeer {
+        entropy: u64,
+    },
     /// The primary hands over to this node of the group (rule 15). `limit`: for how long its clients may be held.
     Switchover {
         to: NodeId,

@@ -198,6 +198,11 @@ pub const WAIT_LIMIT_MAX: Duration = Duration::from_secs(3600);
 /// begin to notice, and what a hundred writers of 4 KiB cost each other at 4 MB/s.
 pub const HELD_UP_SHARE: u32 = 100;
 
+/// `link.weight` where nothing is said: a group of this weight sends a part in its turn.
+pub const LINK_WEIGHT_DEFAULT: u8 = 10;
+/// A turn of this weight lasts ten parts, for which the others wait.
+pub const LINK_WEIGHT_MAX: u8 = 100;
+
 /// While the mode ladder is down the line is looked at so often. While it is not, who waits is looked at as often.
 pub const LADDER_LOOK: Duration = Duration::from_millis(100);
 

@@ -428,9 +428,9 @@ impl Node {
 
     fn in_turn_end(&mut self, id: GroupId) {
         self.in_group(id, Group::end_turn);
-        let peer = self.groups.get(&id).map(|g| g.peer());
-        if let Some(l) = peer.and_then(|peer| self.links.get_mut(&peer)) {
-            l.offer(id);
+        let Some(group) = self.groups.get(&id) else { return };
+        if let Some(l) = self.links.get_mut(&group.peer()) {
+            l.offer(id, group.common().settings.link_weight);
         }
     }
 

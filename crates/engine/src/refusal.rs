@@ -101,8 +101,8 @@ refusal_codes! {
     DeltaSpace = "delta-space", Later, "the state directory of the other node has no space for what it holds where the two differ; `--discard` \
         saves nothing";
     DeltaFailed = "delta-failed", Later, "what the other node holds where the two differ could not be saved there";
-    DeltaUnsaved = "delta-unsaved", Never, "the sync under way overwrites a history of this node's own, and what the mark keeps of it is not saved as a \
-        delta yet; `--discard` gives that up";
+    DeltaUnsaved = "delta-unsaved", Never, "the sync under way overwrites a history of this node's own, or a volume that has one is left out and may \
+        rejoin; what the mark keeps, or would keep, of it is not saved as a delta yet; `--discard` gives that up";
     NoSuchMark = "no-such-mark", Never, "this node keeps another mark, or none";
     VerifyUnderWay = "verify-under-way", Later, "another verify of the group is under way";
     NotUnrelated = "not-unrelated", Never, "the records say how the two copies are related: nothing is to be declared equal";

@@ -22,6 +22,8 @@ pub struct Settings {
     pub when_full: WhenFull,
     /// Writers are slowed down between two marks; `None`: a full queue stops them.
     pub pace: Option<QueuePace>,
+    /// Of a link that several groups send over: how much of it this one gets, beside what others get by theirs; 1 to 100.
+    pub link_weight: u8,
     pub start_alone: StartAlone,
     /// Counts where both nodes say the same.
     pub after_forced_failover: AfterForcedFailover,
@@ -102,6 +104,7 @@ impl Default for Settings {
             queue_items: limits::QUEUE_ITEMS_DEFAULT,
             when_full: WhenFull::Block,
             pace: None,
+            link_weight: limits::LINK_WEIGHT_DEFAULT,
             start_alone: StartAlone::Wait(limits::START_ALONE_DEFAULT),
             after_forced_failover: AfterForcedFailover::Ask,
         }

@@ -230,6 +230,8 @@ pub struct RollbackPointStatus {
     pub damaged: Option<String>,
     /// The sync overwrites a history of this node's own: before it ends a delta is made of what the point keeps.
     pub is_of_fork: bool,
+    /// It is given up by `--discard` alone: so too where a volume that is left out has such a history.
+    pub keeps_own: bool,
 }
 
 /// A group at one moment, cheap to take.

@@ -2,6 +2,8 @@
 //! and another protocol version is distinguished from damage.
 // proves: rule 23
 
+use std::collections::BTreeMap;
+
 use engine::identity::{Identity, Role};
 use engine::wire::{FrameError, FrameHeader, FrameKind, GroupHello, HEADER_BYTES, VERSION};
 use engine::*;
@@ -145,6 +147,74 @@ fn a_primary_that_comes_again_is_not_opened_beside_one_that_runs_a_newer_farshor
         let reason = node.status().remove(0).reason;
         assert_eq!(opens, may_open, "{required:#x} {theirs:?}: {reason}");
         assert!(may_open || reason.contains("stays closed"), "{required:#x} {theirs:?}: {reason}");
+    }
+}
+
+/// What a node's records hold: the next start of a node reads it back.
+#[derive(Default)]
+struct Records(BTreeMap<Store, Vec<u8>>);
+
+impl Records {
+    fn at(&mut self, store: Store, offset: u64, length: usize) -> &mut [u8] {
+        let (from, end) = (offset as usize, offset as usize + length);
+        let file = self.0.entry(store).or_default();
+        file.resize(file.len().max(end), 0);
+        &mut file[from..end]
+    }
+
+    /// Every operation is done at once. True: an export opened.
+    fn handle(&mut self, node: &mut Node, seconds: u64, input: Input) -> bool {
+        let mut opens = false;
+        let now = Now { mono: Mono(1 + seconds * 1_000_000_000), wall: Wall(1) };
+        node.handle(now, input);
+        while let Some(output) = node.poll_output() {
+            let (token, done) = match output {
+                Output::ReadMeta { token, store, offset, length } => {
+                    (token, IoDone::Meta(self.at(store, offset, length as usize).to_vec()))
+                }
+                Output::Write { token, store, mut offset, parts, .. } => {
+                    for part in parts {
+                        let WriteBytes::Meta(bytes) = part else { continue };
+                        self.at(store, offset, bytes.len()).copy_from_slice(&bytes);
+                        offset += bytes.len() as u64;
+                    }
+                    (token, IoDone::Done)
+                }
+                Output::Zero { token, .. } | Output::Flush { token, .. } => (token, IoDone::Done),
+                Output::Serve { open: true, .. } => {
+                    opens = true;
+                    continue;
+                }
+                _ => continue,
+            };
+            node.handle(now, Input::Io { token, result: Ok(done) });
+        }
+        opens
+    }
+}
+
+// proves: P6, rule 24
+/// The machine of a primary loses its power. Its peer was promoted meanwhile, and runs a newer farshore: what it says fits nothing here but that
+/// it serves, and after `start_alone` the export opened beside it.
+#[test]
+fn a_primary_that_lost_its_power_is_not_opened_beside_one_that_runs_a_newer_farshore() {
+    for (required, theirs, may_open) in
+        [(0x20, Role::Primary, false), (0x20, Role::Secondary, true), (0, Role::Primary, false)]
+    {
+        let mut records = Records::default();
+        assert!(records.handle(&mut node(Role::Primary), 0, Input::Start { entropy: 1, boot: 1 }), "its first run");
+        let mut node = node(Role::Primary);
+        let mut opens = records.handle(&mut node, 0, Input::Start { entropy: 2, boot: 2 });
+        opens |= records.handle(&mut node, 0, CONNECTS());
+        let mut peer = hello(theirs, 0, required);
+        peer.identity.generation = Generation { number: 9, tag: 9 };
+        opens |= records.handle(&mut node, 0, says(&peer));
+        for seconds in 1..200 {
+            opens |= records.handle(&mut node, seconds, Input::Heard { link: LINK });
+            opens |= records.handle(&mut node, seconds, Input::Tick);
+        }
+        let reason = node.status().remove(0).reason;
+        assert_eq!(opens, may_open, "{required:#x} {theirs:?}: {reason}");
     }
 }
 

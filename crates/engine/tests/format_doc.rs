@@ -68,7 +68,7 @@ const SHAPES: [(&str, u64, u64); 15] = [
     ("delta head", 2, 0x04ae_69c3_6a50_ff8a),
     ("frame header", 7, 0x1831_33d3_0162_68d8),
     ("Ack", 7, 0x47bc_9dbe_02da_7fdf),
-    ("GroupHello", 7, 0x5f14_f1dd_cab0_6bd3),
+    ("GroupHello", 7, 0x5e58_12ef_afb3_c56f),
     ("Tick", 7, 0x3ec3_a83c_8d5f_9edb),
     ("SyncBegin", 7, 0x7823_1caa_2781_7f83),
     ("TailAsk", 7, 0x4f4a_ba98_c466_0f4f),

@@ -34,7 +34,7 @@ pub use link::{
     BufferStatus, CompressionStatus, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkHistory, LinkHistoryRow, LinkHistoryTable,
     LinkList, LinkRecord, LinkReport, OptionStatus, SettingStatus, SocketStatus, TcpStatus,
 };
-pub use node::{ClientsStatus, NodeView, PeerSays, STATUS_SCHEMA, SharedView, TlsStatus};
+pub use node::{ClientsStatus, NodeView, PeerSays, STATUS_SCHEMA, SharedView, StateDirectoryView, TlsStatus};
 pub use operations::{
     ANSWER_SCHEMA, AnswerList, AnswerView, MissingView, OPERATION_SCHEMA, OperationId, OperationView,
 };
@@ -43,7 +43,8 @@ pub use refusals::RefusalView;
 pub use reply::{RecordedBatch, Reply};
 pub use request::{ApiRequest, ReverseOrder, SwitchoverOrder};
 pub use stats::{
-    GroupQueue, GroupStats, QUEUE_SCHEMA, QueueReport, RequestRates, STATS_SCHEMA, StatsReport, VolumeStats,
+    GroupQueue, GroupStats, QUEUE_SCHEMA, QueueReport, RPO_SCHEMA, RequestRates, RpoHistory, RpoLevel, RpoMiss,
+    RpoReport, STATS_SCHEMA, StatsReport, VolumeStats,
 };
 pub use words::{
     ConfigAction, ErrorCode, Flow, GroupState, LinkLimit, LinkState, OperationState, Origin, Protection, Retry, Role,

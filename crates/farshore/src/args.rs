@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod checks;
 mod config;
+pub mod events;
 pub mod group;
 pub mod groups;
 pub mod line;
@@ -55,7 +56,12 @@ pub enum CliCommand {
     #[command(
         after_help = "Examples:\n  farshore events --since 2h\n  farshore events db --follow\n  farshore events --since 2026-11-27T08:00:00Z --json | jq -r 'select(.kind == \"link-lost\").reason'\n\ndocs/book/events.md lists the kinds of events, and tells how programs are called for them."
     )]
-    Events(EventsArgs),
+    Events(events::EventsArgs),
+    /// Show how well groups kept to their recovery point objective: how often the lag passed 'rpo.warn' and 'rpo.error', and for how long
+    #[command(
+        after_help = "Examples:\n  farshore rpo db\n  farshore rpo --all --since 7d\n  farshore rpo db --json | jq '.groups[0].levels[] | select(.level == \"error\").met_share'\n\nThe answer comes from the events of both nodes, which keep as many as 'events.limit' has room for."
+    )]
+    Rpo(events::RpoArgs),
     /// Make a volume a block device of this machine, which outlives restarts of the daemon
     #[command(
         after_help = "Examples:\n  farshore attach db\n  farshore attach db/data /dev/nbd3\n  mount /dev/farshore/db/data /srv\n\nA helper process serves the device. While the daemon is away requests wait; after --wait they fail until it is back."
@@ -323,26 +329,6 @@ pub struct FollowArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-pub struct EventsArgs {
-    /// Only events of this group
-    pub group: Option<String>,
-    /// Show new events as they come, also over a restart of the daemon, until interrupted
-    #[arg(long, short)]
-    pub follow: bool,
-    /// From then on: how long ago, such as 2h, or a time, such as 2026-11-27T08:00:00Z [default: all; with --follow the last ten]
-    #[arg(long, value_name = "DURATION|TIME")]
-    pub since: Option<String>,
-    /// One JSON object per line, schema farshore-event/1 (docs/book/events.md)
-    #[arg(long)]
-    pub json: bool,
-    /// Only this node's events: the other nodes' daemons are not asked for theirs
-    #[arg(long)]
-    pub local: bool,
-    #[command(flatten)]
-    pub reach: Reach,
-}
-
-#[derive(Debug, ClapArgs)]
 pub struct SyncArgs {
     #[command(flatten)]
     pub groups: GroupsArgs,
@@ -528,7 +514,7 @@ pub struct MarkDropArgs {
     pub group: String,
     /// The mark, as 'mark list' names it
     pub name: String,
-    /// Also where the sync overwrites a history of this node's own: no delta of that is saved then
+    /// Also where the sync overwrites a history of this node's own, or left out a volume that has one: no delta of that is saved then
     #[arg(long)]
     pub discard: bool,
     /// One JSON object instead of text

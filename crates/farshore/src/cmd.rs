@@ -37,6 +37,7 @@ mod record;
 mod reset;
 mod resolve;
 mod role_target;
+mod rpo;
 mod scan;
 mod serve;
 mod set;
@@ -104,6 +105,7 @@ fn run(command: CliCommand) -> CommandOutcome {
         CliCommand::Status(args) => status::run(&args),
         CliCommand::Clients(args) => clients::run(&args),
         CliCommand::Events(args) => events::run(&args),
+        CliCommand::Rpo(args) => rpo::run(&args),
         CliCommand::Queue(args) => queue::run(&args),
         CliCommand::Drain(args) => drain::run(&args),
         CliCommand::Stats(args) => stats::run(&args),

@@ -17,6 +17,7 @@ pub mod join;
 mod log;
 pub mod metrics;
 mod outcome;
+mod rpo;
 #[cfg(test)]
 mod schemas;
 pub mod show;

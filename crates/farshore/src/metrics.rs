@@ -73,6 +73,7 @@ impl PageFacts {
             tls: None,
             shared: None,
             clients: None,
+            state_directory: None,
             lost_log_lines: 0,
             links: Vec::new(),
             groups: Vec::new(),

@@ -20,7 +20,8 @@ use serde_json::Value;
 use crate::api::{
     ANSWER_SCHEMA, AnswerList, CLIENTS_SCHEMA, CONFIG_PLAN_SCHEMA, CONNECT_SCHEMA, COUNTERS_SCHEMA, ClientList,
     ConfigPlan, ConnectPreview, DaemonCounters, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkList, MARKS_SCHEMA, NodeView,
-    OPERATION_SCHEMA, OperationView, QUEUE_SCHEMA, QueueReport, STATS_SCHEMA, STATUS_SCHEMA, StatsReport,
+    OPERATION_SCHEMA, OperationView, QUEUE_SCHEMA, QueueReport, RPO_SCHEMA, RpoReport, STATS_SCHEMA, STATUS_SCHEMA,
+    StatsReport,
 };
 use crate::attach::record::{ATTACHED_SCHEMA, AttachedList};
 use crate::cmd::{CERTIFICATES_SCHEMA, CertReport};
@@ -115,6 +116,7 @@ fn documents() -> Vec<Document> {
         document::<MarkForms>(MARKS_SCHEMA, status, ROOT),
         document::<AttachedList>(ATTACHED_SCHEMA, status, ROOT),
         document::<QueueReport>(QUEUE_SCHEMA, status, ROOT),
+        document::<RpoReport>(RPO_SCHEMA, status, ROOT),
         document::<StatsReport>(STATS_SCHEMA, status, ROOT),
         document::<LinkList>(LINKS_SCHEMA, status, ROOT),
         document::<LinkHistoryForms>(LINK_HISTORY_SCHEMA, status, ROOT),

@@ -9,6 +9,7 @@ pub mod events;
 pub mod link;
 mod peer;
 pub mod queue;
+pub mod rpo;
 pub mod shell;
 pub mod stats;
 pub mod table;
@@ -20,7 +21,7 @@ use units::exact::{show_seconds, show_size};
 
 use crate::api::{
     ClientsStatus, Flow, GroupState, GroupView, HandoverView, LinkState, MarkStatus, ModeLadderView, NodeView,
-    PeerStatusView, Protection, ReverseView, Role, SharedView, SyncView,
+    PeerStatusView, Protection, ReverseView, Role, SharedView, StateDirectoryView, SyncView,
 };
 
 /// Whether an operator should look: failed, paused, writers held up, or a broken volume.
@@ -56,6 +57,7 @@ pub fn status(status: &NodeView, paint: &Paint) -> String {
     if let Some(shared) = &status.shared {
         text += &shared_line(shared);
     }
+    text += &status.state_directory.as_ref().map(state_line).unwrap_or_default();
     if let Some(clients) = &status.clients {
         text += &clients_line(clients);
     }
@@ -67,6 +69,17 @@ pub fn status(status: &NodeView, paint: &Paint) -> String {
         groups => text += &overview(&status.node, groups, paint),
     }
     text + &peer::sections(status, paint)
+}
+
+/// Whether what the node keeps of customers' data can be read by whoever gets its disk.
+fn state_line(state: &StateDirectoryView) -> String {
+    let (path, lies) = (in_one_line(&state.path), in_one_line(&state.lies));
+    let known = match state.encrypted {
+        Some(true) => "encrypted at rest by",
+        Some(false) => "not encrypted at rest:",
+        None => "not known whether encrypted at rest:",
+    };
+    format!("{path} {known} {lies}\n")
 }
 
 /// What the groups share: memory, and turns where any waits for one.
@@ -269,11 +282,14 @@ fn state_words(group: &GroupView) -> &'static str {
         (GroupState::Logging, Role::Primary) => "writes are tracked only; the copy falls behind until the next sync",
         (GroupState::Logging, _) => "nothing arrives; the copy stays as it is",
         (GroupState::Queuing, _) => "the link is down; writes wait in the queue, in order",
+        (GroupState::Syncing, Role::Primary) if group.sync.as_ref().is_some_and(|sync| sync.snapshot.is_some()) => {
+            "dirty regions travel in snapshots; the copy's newest image is the one before the snapshot under way"
+        }
         (GroupState::Syncing, Role::Primary) => {
             "dirty regions travel; until it ends the copy's newest image is the one before the sync"
         }
         (GroupState::Syncing, _) => {
-            "dirty regions arrive; until it ends this copy's newest image is the one before the sync"
+            "dirty regions arrive; until the sync or snapshot under way ends this copy's newest image is the one before it"
         }
         (GroupState::CatchingUp, _) => "in order again; the mode's promise holds once it has caught up",
         (GroupState::Replicating, _) if group.acts_otherwise().is_some() => {
@@ -309,8 +325,8 @@ fn protection_words(group: &GroupView) -> String {
         Protection::BothDurable => "an acknowledged write is durable on both nodes",
         Protection::BothReceived => "an acknowledged write is complete here and in the peer's memory",
         Protection::Queued => "an acknowledged write is complete here and queued; losing this node loses the queue",
-        Protection::LocalOnly if group.state == GroupState::Syncing => {
-            "an acknowledged write is complete on this node only: the other has no usable copy until the sync ends"
+        Protection::LocalOnly if matches!(group.state, GroupState::Syncing | GroupState::Paused) => {
+            return format!("an acknowledged write is complete on this node only; {}", promoted_in_sync(group));
         }
         Protection::LocalOnly => "an acknowledged write is complete on this node only",
         Protection::Held => "writes are not acknowledged until the peer is back",
@@ -319,6 +335,22 @@ fn protection_words(group: &GroupView) -> String {
         Protection::Other(word) => word,
     };
     words.to_owned()
+}
+
+/// What a promotion of the peer would give in the midst of a sync or snapshot, as far as this primary knows.
+fn promoted_in_sync(group: &GroupView) -> String {
+    let Some(peer) = group.peers.first() else { return "no image of the other node is known here".to_owned() };
+    let known = peer.recovery_point.as_ref().and_then(|point| Some((point.time.as_deref()?, peer.lag_seconds?)));
+    match known {
+        Some((time, age)) => format!(
+            "promoted before the sync ends, {} goes back to its image of {time}, {} old",
+            peer.node,
+            show_seconds(age)
+        ),
+        None => {
+            format!("no image of {0} is known here; if it has one, 'Promotable' in its own status names it", peer.node)
+        }
+    }
 }
 
 fn peer_lines(group: &GroupView, peer: &PeerStatusView, line: &mut impl FnMut(&str, &str)) {

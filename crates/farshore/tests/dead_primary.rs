@@ -3,7 +3,8 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use forgetful::ForgetfulStore;
 
@@ -47,6 +48,24 @@ fn dies(pair: &mut Pair, store: &ForgetfulStore) {
     store.fail_requests();
     let _ = pair.try_qemu_io(Side::Near, "data", &["write -P 9 2M 64k", "flush"]);
     pair.until("the group has failed", |pair| pair.status(Side::Near)["state"] == "failed");
+}
+
+/// Both volumes have something that the copy lacks, and one's disk is dead.
+fn behind_and_dead() -> (Pair, ForgetfulStore) {
+    let (mut pair, store) = new_pair(2, "async", "");
+    pair.lay_relay();
+    first_sync(&mut pair);
+    pair.qemu_io(Side::Near, "log", &["write -P 5 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.relay().cut();
+    pair.until("near sees it", |pair| pair.status(Side::Near)["peers"][0]["link"] != "connected");
+    for volume in VOLUMES {
+        pair.qemu_io(Side::Near, volume, &["write -P 9 0 64k", "flush"]);
+    }
+    dies(&mut pair, &store);
+    pair.relay().restore();
+    pair.until("they meet", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    (pair, store)
 }
 
 /// Another disk at the same path, as large, and empty.
@@ -146,6 +165,52 @@ fn a_primary_that_starts_without_its_disk_is_served_by_the_other_node() {
     }
 }
 
+/// The daemon starts without the disk, and the group is not taken up: what its records say counts as well before anything is changed.
+#[test]
+fn what_a_group_that_is_not_taken_up_would_lose_is_looked_for_in_its_records() {
+    let test = "what_a_group_that_is_not_taken_up_would_lose_is_looked_for_in_its_records";
+    let plan = PairPlan { volumes: &VOLUMES, volume_bytes: 4 * MIB, ..PairPlan::DEFAULT };
+    let mut pair = Pair::new(&plan);
+    let Some(_full) = crate::bad_state::tmpfs(&pair, Side::Near, "size=60m,mode=0700") else {
+        crate::common::must_skip(test, &[("to mount a file system", false)]);
+        return;
+    };
+    let (disk, link) = (pair.path("disk"), pair.device(Side::Near, "data"));
+    fs::rename(&link, &disk).and_then(|()| symlink(&disk, &link)).expect("a link");
+    first_sync(&mut pair);
+    pair.done(Side::Near, &["logging", GROUP, "--volume", "log"]);
+    pair.qemu_io(Side::Near, "log", &["write -P 7 0 64k", "flush"]);
+    let begins_without = |pair: &mut Pair| {
+        assert!(pair.stop(Side::Near).success());
+        fs::remove_file(&link).expect("a link");
+        pair.serve(Side::Near);
+        assert_eq!(pair.status(Side::Near)["state"], "failed");
+    };
+    let is_untouched = |pair: &mut Pair| {
+        for node in Side::BOTH {
+            let is_begun = !pair.status(node)["reverse"].is_null();
+            assert_eq!((is_primary(pair, node), is_begun), (node == Side::Near, false));
+        }
+        assert!(pair.status(Side::Near)["volumes"][0]["detached"] != true);
+        symlink(&disk, &link).expect("a link");
+        pair.done(Side::Near, &["reset", GROUP]);
+    };
+    let yes = ["sync", GROUP, "--reverse", "--yes"];
+    begins_without(&mut pair);
+    let aside = ["nothing was changed", "volume log", "set aside", "'farshore sync g --volume log'"];
+    expect(&pair.run(Side::Near, &yes), 2, &aside);
+    is_untouched(&mut pair);
+    pair.until("they have met", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    pair.done(Side::Near, &["sync", GROUP, "--volume", "log", "--wait"]);
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "log", &["write -P 8 0 64k", "flush"]);
+    begins_without(&mut pair);
+    let room = ["nothing was changed", "where the two differ is 64", "free in its state directory", "--discard"];
+    expect(&pair.run(Side::Near, &yes), 2, &room);
+    is_untouched(&mut pair);
+    pair.qemu_io(Side::Near, "log", &["read -P 8 0 64k"]);
+}
+
 /// What is refused has not begun: the group has failed still, no volume is detached, and clients that are attached stay.
 #[test]
 fn what_is_refused_leaves_a_failed_primary_as_it_is() {
@@ -157,8 +222,10 @@ fn what_is_refused_leaves_a_failed_primary_as_it_is() {
     pair.until("it is attached", |pair| pair.status(Side::Near)["volumes"][1]["clients"] == 1);
     dies(&mut pair, &store);
     let yes = ["sync", GROUP, "--reverse", "--yes"];
+    let term = pair.status(Side::Near)["term"].clone();
     let is_untouched = |pair: &mut Pair| {
         let status = pair.status(Side::Near);
+        assert_eq!(status["term"], term, "attached devices go on");
         assert!(status["state"] == "failed" && status["volumes"][0]["detached"] != true, "{status}");
         pair.until("nothing is left of it", |pair| {
             Side::BOTH.iter().all(|node| pair.status(*node)["reverse"].is_null())
@@ -210,25 +277,35 @@ fn a_kill_at_any_moment_is_finished_by_the_same_command() {
     }
 }
 
+/// The same where the daemon dies in the middle of it, whenever: what it had begun it finishes, or has not begun.
+#[test]
+fn a_kill_leaves_one_moment_of_all_volumes() {
+    if must_skip_stores("a_kill_leaves_one_moment_of_all_volumes") {
+        return;
+    }
+    for wait_ms in [60, 90, 120, 150, 190, 230, 300] {
+        let (mut pair, store) = behind_and_dead();
+        let words = ["sync", GROUP, "--reverse", "--yes"];
+        let typed = Background::start(pair.command(Side::Near, &words));
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        pair.kill(Side::Near);
+        pair.serve(Side::Near);
+        let (_, said) = typed.finish(&mut pair);
+        println!("after {wait_ms} ms: {}", said.trim());
+        pair.until("the same command is taken", |pair| pair.output_of(Side::Near, &words).0 < 2);
+        until_served_by_far(&mut pair);
+        pair.qemu_io(Side::Near, "log", &["read -P 5 0 1M"]);
+        drop(store);
+    }
+}
+
 /// What the other volume had alone was sent to a copy that lacks the dead one's: no moment had both.
 #[test]
 fn what_is_served_is_one_moment_of_all_volumes() {
     if must_skip_stores("what_is_served_is_one_moment_of_all_volumes") {
         return;
     }
-    let (mut pair, store) = new_pair(2, "async", "");
-    pair.lay_relay();
-    first_sync(&mut pair);
-    pair.qemu_io(Side::Near, "log", &["write -P 5 0 1M", "flush"]);
-    pair.wait_for_rest(Side::Near);
-    pair.relay().cut();
-    pair.until("near sees it", |pair| pair.status(Side::Near)["peers"][0]["link"] != "connected");
-    for volume in VOLUMES {
-        pair.qemu_io(Side::Near, volume, &["write -P 9 0 64k", "flush"]);
-    }
-    dies(&mut pair, &store);
-    pair.relay().restore();
-    pair.until("they meet", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    let (mut pair, store) = behind_and_dead();
     pair.until("it is done", |pair| pair.output_of(Side::Near, &["sync", GROUP, "--reverse", "--yes"]).0 == 0);
     until_served_by_far(&mut pair);
     pair.qemu_io(Side::Near, "log", &["read -P 5 0 1M"]);
@@ -236,4 +313,177 @@ fn what_is_served_is_one_moment_of_all_volumes() {
     pair.until("what the other volume had alone is saved", |_| delta.exists());
     drop(store);
     until_home(pair, 2);
+}
+
+fn record(pair: &Pair) -> PathBuf {
+    pair.path("near/state/groups").join(GROUP).join("reverse")
+}
+
+/// As a daemon leaves it that ends between that an operator has agreed on the loss of this volume and the demotion.
+fn is_agreed_on(pair: &Pair, volume: &str) {
+    let text = format!("farshore reverse 1\nplace home gives-up\nwithout-dead {volume}\n");
+    let text = format!("{text}checksum {:08x}\n", crc32c::crc32c(text.as_bytes()));
+    fs::write(record(pair), text).expect("a record");
+}
+
+/// Two volumes that are equal, with something in each.
+fn two_volumes() -> Pair {
+    let group = "queue.memory = \"1MiB\"\n";
+    let mut pair = Pair::new(&PairPlan { volumes: &VOLUMES, volume_bytes: 4 * MIB, group, ..PairPlan::DEFAULT });
+    pair.first_sync();
+    VOLUMES.iter().for_each(|volume| pair.qemu_io(Side::Near, volume, &["write -P 5 0 1M", "flush"]));
+    pair.wait_for_rest(Side::Near);
+    pair
+}
+
+/// The disk that was given up is left out, and the node starts before its demotion is on record; the other one is away.
+fn left_out_and_started() -> Pair {
+    let mut pair = two_volumes();
+    pair.done(Side::Near, &["group", "detach", GROUP, "data", "--force"]);
+    assert!(pair.stop(Side::Near).success());
+    pair.kill(Side::Far);
+    is_agreed_on(&pair, "data");
+    pair.serve(Side::Near);
+    pair
+}
+
+/// Clients came back to a node that was about to be demoted, were answered, and what they wrote was given up.
+#[test]
+fn no_client_is_answered_between_a_start_and_the_demotion() {
+    let mut pair = left_out_and_started();
+    let (began, mut acknowledged) = (Instant::now(), Vec::new());
+    for pattern in 10..30 {
+        let write = format!("write -P {pattern} {} 64k", pattern * 65536);
+        let mut client = pair.start_qemu_io(Side::Near, "log", &[&write, "flush"]);
+        let until = Instant::now() + Duration::from_millis(200);
+        while !client.has_ended() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if client.has_ended() && client.finish(&mut pair).0 {
+            acknowledged.push(pattern);
+        }
+    }
+    println!("{acknowledged:?} of {:?}", began.elapsed());
+    pair.until("it is demoted", |pair| !is_primary(pair, Side::Near));
+    pair.serve(Side::Far);
+    until_served_by_far(&mut pair);
+    for pattern in acknowledged {
+        pair.qemu_io(Side::Near, "log", &[&format!("read -P {pattern} {} 64k", pattern * 65536)]);
+    }
+    until_home(pair, 2);
+}
+
+/// A disk that came late was given up with the one that was agreed on.
+#[test]
+fn a_start_gives_up_no_disk_that_nobody_agreed_on() {
+    let mut pair = two_volumes();
+    assert!(pair.stop(Side::Near).success());
+    let aside = |pair: &Pair| VOLUMES.map(|volume| (pair.device(Side::Near, volume), pair.path(volume)));
+    aside(&pair).iter().for_each(|(disk, at)| fs::rename(disk, at).expect("a disk"));
+    is_agreed_on(&pair, "data");
+    let before = fs::read(record(&pair)).expect("a record");
+    pair.serve(Side::Near);
+    pair.until("it says what it waits for", |pair| {
+        pair.status(Side::Near)["reverse"]["why"].as_str().is_some_and(|why| why.contains("volume log"))
+    });
+    let status = pair.status(Side::Near);
+    assert_eq!((&status["role"], &status["reverse"]["home"]), (&"primary".into(), &"near".into()), "{status}");
+    assert!(VOLUMES.iter().enumerate().all(|(at, _)| status["volumes"][at]["detached"] != true), "{status}");
+    assert_eq!(fs::read(record(&pair)).expect("a record"), before);
+    let [_, (disk, at)] = aside(&pair);
+    fs::rename(at, disk).expect("a disk");
+    until_served_by_far(&mut pair);
+    let status = pair.status(Side::Near);
+    assert!(status["volumes"][0]["detached"] == true && status["volumes"][1]["detached"] != true, "{status}");
+    until_home(pair, 2);
+}
+
+/// A primary with all of its disks was demoted, as one of them had been missing before.
+#[test]
+fn a_disk_that_is_good_again_is_not_given_up() {
+    let mut pair = two_volumes();
+    assert!(pair.stop(Side::Near).success());
+    is_agreed_on(&pair, "data");
+    pair.serve(Side::Near);
+    pair.until("nothing is left of it", |pair| !record(pair).exists());
+    assert!(!pair.log(Side::Near).contains("was demoted"), "{}", pair.log(Side::Near));
+    assert!(is_primary(&pair, Side::Near) && pair.status(Side::Near)["volumes"][0]["detached"] != true);
+    VOLUMES
+        .iter()
+        .for_each(|volume| pair.qemu_io(Side::Near, volume, &["read -P 5 0 1M", "write -P 6 1M 64k", "flush"]));
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
+/// What was on record of a demotion that was done held until the other node was promoted: the next start sent nothing for good, and one behind a
+/// forced promotion demoted again.
+#[test]
+fn nothing_of_a_dead_disk_outlives_the_demotion() {
+    let mut pair = left_out_and_started();
+    pair.until("it is demoted", |pair| !is_primary(pair, Side::Near));
+    pair.until("it is not on record", |pair| {
+        fs::read_to_string(record(pair)).is_ok_and(|text| !text.contains("without-dead"))
+    });
+    // The daemon ended before that.
+    assert!(pair.stop(Side::Near).success());
+    is_agreed_on(&pair, "data");
+    pair.serve(Side::Near);
+    pair.until("it is promoted", |pair| {
+        pair.output_of(Side::Near, &["promote", GROUP, "--force", "--skip-hooks"]).0 < 2
+    });
+    assert!(!record(&pair).exists());
+    pair.qemu_io(Side::Near, "log", &["write -P 7 1M 64k", "flush"]);
+    pair.serve(Side::Far);
+    pair.until("they have met", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    let _ = pair.output_of(Side::Near, &["resolve", GROUP, "--keep", "near"]);
+    pair.wait_for_rest(Side::Near);
+    pair.kill(Side::Far);
+    pair.qemu_io(Side::Near, "log", &["write -P 8 0 1M", "write -P 8 1M 1M", "write -P 8 2M 1M", "flush"]);
+    pair.serve(Side::Far);
+    pair.wait_for_rest(Side::Near);
+    assert!(is_primary(&pair, Side::Near));
+    pair.stop_both();
+    pair.assert_equal(&["log"]);
+}
+
+/// Another group, whose writers the daemon has wait until both nodes have met again, when the first one begins anew.
+const BESIDE: &str = "[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"sync\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\nqueue.disk = 0\n\
+                      [groups.h.volumes.web]\nnear = \"near/web\"\nfar = \"far/web\"\n";
+
+/// The answer was that the reverse sync is over, and then the node was demoted.
+#[test]
+fn a_node_that_was_promoted_by_force_is_not_demoted_behind_that() {
+    let mut pair = Pair::new(&PairPlan { volumes: &VOLUMES, volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    for node in Side::BOTH {
+        File::create(pair.device(node, "web")).and_then(|disk| disk.set_len(4 * MIB)).expect("a disk");
+    }
+    let text = fs::read_to_string(pair.config()).expect("a configuration");
+    fs::write(pair.config(), text + BESIDE).expect("written");
+    pair.lay_relay();
+    first_sync(&mut pair);
+    pair.done(Side::Near, &["sync", "h", "--full", "--wait"]);
+    assert!(pair.stop(Side::Near).success());
+    fs::remove_file(pair.device(Side::Near, "data")).expect("a disk");
+    is_agreed_on(&pair, "data");
+    pair.serve(Side::Near);
+    let promote = serde_json::json!({ "request": "promote", "group": GROUP, "force": true });
+    let (until, mut is_cut) = (Instant::now() + Duration::from_secs(30), false);
+    loop {
+        let reply = pair.ask(Side::Near, &promote).to_string();
+        if reply.contains("the reverse sync is over") {
+            break;
+        }
+        if reply.contains("is under way already") && !is_cut {
+            // The group begins anew without its disk, and behind that the daemon waits for the other group's link.
+            pair.relay().cut();
+            is_cut = true;
+        }
+        assert!(Instant::now() < until, "{reply}\n{}", pair.log(Side::Near));
+    }
+    let until = Instant::now() + Duration::from_secs(12);
+    while Instant::now() < until {
+        assert!(is_primary(&pair, Side::Near), "{}", pair.log(Side::Near));
+    }
+    pair.until("it serves", |pair| pair.try_qemu_io(Side::Near, "log", &["write -P 7 1M 64k", "flush"]).0);
 }

@@ -162,6 +162,30 @@ fn a_link_that_is_lost_and_returns_tells_how_long() {
         event["kind"] == "rpo-met" && event["number"].as_u64() > missed["number"].as_u64()
     });
     assert!(met["missed_ms"].as_u64().is_some_and(|ms| ms >= least / 2), "{met}");
+    rpo_is_kept_as_the_events_say(&pair);
+}
+
+/// The secondary's command asks the primary for its events.
+fn rpo_is_kept_as_the_events_say(pair: &Pair) {
+    for side in [Side::Near, Side::Far] {
+        let told: Value =
+            serde_json::from_str(&pair.done(side, &["rpo", GROUP, "--since", "1h", "--json"])).expect("JSON");
+        schema::seen(&told);
+        let group = &told["groups"][0];
+        let warn = &group["levels"][0];
+        let [watched, missed, share] =
+            ["watched_s", "missed_s", "met_share"].map(|key| warn[key].as_f64().expect("a number"));
+        assert!(missed >= 1.0 && missed < watched && watched < 3600.0, "{told}");
+        assert!((1.0 - missed / watched - share).abs() < 1e-6, "{told}");
+        let times = group["missed"].as_array().expect("a list");
+        assert!(times.iter().any(|miss| miss["node"] == "near" && miss["reason"].is_null()), "{told}");
+        assert_eq!(warn["times"], times.len(), "{told}");
+        let text = pair.done(side, &["rpo", GROUP]);
+        assert!(text.contains("rpo.warn   1.0 s") && text.contains("met again"), "{text}");
+    }
+    let (code, refused) = pair.output_of(Side::Near, &["rpo", "nobody"]);
+    assert_eq!(code, 2, "{refused}");
+    assert!(refused.contains("nobody"), "{refused}");
 }
 
 /// However a daemon ends, what it had told is there after it, and numbers go on.

@@ -181,6 +181,7 @@ fn made_up(groups: usize) -> PageFacts {
     let buffer =
         serde_json::json!({"requested_bytes": null, "granted_at_creation_bytes": 1, "granted_when_connected_bytes": 1});
     let view = serde_json::json!({
+        "state_directory": {"path": "/var/lib/farshore", "encrypted": true, "lies": "dm-crypt below ext4"},
         "schema": "farshore-status/1", "cluster": "c", "node": "near", "version": "0.1.0", "uptime_s": 9.0,
         "tls": {"certificate_until": "2027-11-21T03:12:41Z", "authority_until": "2036-11-21T03:12:41Z", "fingerprint": "f"},
         "shared": {"memory_bytes": 1, "memory_limit_bytes": 2, "starting": 0, "starting_waiting": 0, "syncing": 1, "syncing_waiting": 0},

@@ -261,8 +261,9 @@ fn a_dead_disk_of_the_primary_is_served_by_the_other_node() {
     pair.wait_for_rest(Side::Near);
     pair.done(Side::Near, &["group", "detach", GROUP, "data", "--force"]);
     pair.wait_for(Side::Near, "replicating");
-    expect(&pair.run(Side::Near, &["sync", GROUP, "--reverse"]), 2, &["nothing was changed", "--yes"]);
-    pair.done(Side::Near, &["sync", GROUP, "--reverse", "--yes"]);
+    let before = "volume data was detached here before: node far serves what it has of that as it stands";
+    expect(&pair.run(Side::Near, &["sync", GROUP, "--reverse"]), 2, &["nothing was changed", before, "--yes"]);
+    expect(&pair.run(Side::Near, &["sync", GROUP, "--reverse", "--yes"]), 1, &["warning", before]);
     pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 5 0 1M"]).0);
     pair.qemu_io(Side::Near, "data", &["write -P 6 1M 1M", "flush"]);
     pair.qemu_io(Side::Near, "log", &["write -P 7 0 64k", "flush"]);
@@ -285,7 +286,7 @@ fn a_promotion_that_is_refused_ends_no_reverse_sync_and_a_forced_one_does() {
     pair.qemu_io(Side::Near, "data", &["write -P 5 0 64k", "flush"]);
     pair.done(Side::Near, &["group", "detach", GROUP, "log", "--force"]);
     pair.wait_for(Side::Near, "replicating");
-    pair.done(Side::Near, &["sync", GROUP, "--reverse", "--yes"]);
+    assert_eq!(pair.output_of(Side::Near, &["sync", GROUP, "--reverse", "--yes"]).0, 1);
     pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 5 0 64k"]).0);
     expect(&pair.run(Side::Near, &["promote", GROUP, "--in-window"]), 2, &["is primary and connected"]);
     pair.qemu_io(Side::Near, "data", &["write -P 6 64k 64k", "flush"]);
@@ -412,6 +413,38 @@ fn of_two_nodes_on_which_it_is_typed_at_once_one_is_served_by_the_other() {
     pair.assert_equal(&VOLUMES);
 }
 
+/// Typed twice on one node, while the first one waited for the disk: the second one took the record of the first.
+#[test]
+fn of_two_that_are_typed_beside_a_silent_disk_one_is_carried_out() {
+    if must_skip_stores("of_two_that_are_typed_beside_a_silent_disk_one_is_carried_out") {
+        return;
+    }
+    let mut pair = Pair::replicating(&PairPlan { forgets: true, ..plan("async") });
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "data", &["write -P 6 0 64k", "flush"]);
+    pair.hang(Side::Near);
+    let words = ["sync", GROUP, "--reverse", "--yes"];
+    let typed = [0, 1].map(|_| {
+        let typed = Background::start(pair.command(Side::Near, &words));
+        std::thread::sleep(Duration::from_millis(500));
+        typed
+    });
+    pair.answer_again(Side::Near);
+    let ended = typed.map(|typed| typed.finish(&mut pair));
+    let is_told =
+        |said: &str| ["under way already", "a reverse sync is being begun"].iter().any(|part| said.contains(part));
+    let begun = ended.iter().filter(|(is_done, said)| *is_done && !is_told(said)).count();
+    assert!(begun == 1 && ended.iter().any(|(_, said)| is_told(said)), "{ended:?}");
+    pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 5 0 1M"]).0);
+    until_home(&mut pair, Side::Near);
+    pair.qemu_io(Side::Near, "data", &["read -P 5 0 1M"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
 /// The operator's word ends it: clients are cut off, as they may see other content from then on.
 #[test]
 fn a_forced_promotion_at_home_ends_it() {
@@ -425,6 +458,39 @@ fn a_forced_promotion_at_home_ends_it() {
     assert_ne!(pair.status(Side::Near)["term"], term);
     pair.qemu_io(Side::Near, "data", &["write -P 1 0 4k", "flush"]);
     pair.stop(Side::Near);
+}
+
+/// Whoever waited for it heard that this node was primary again as he had ordered.
+#[test]
+fn whoever_waits_for_a_reverse_sync_hears_that_it_was_ended_by_force() {
+    let mut pair = Pair::replicating(&plan("async"));
+    let output = pair.run(Side::Near, &["sync", GROUP, "--reverse", "--full", "--json"]);
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it answers as JSON");
+    let operation = answer["answers"][0]["operation"].as_str().expect("its name").to_owned();
+    pair.kill(Side::Far);
+    pair.until("far is away", |pair| pair.status(Side::Near)["peers"][0]["link"] != "connected");
+    let waits = Background::start(pair.command(Side::Near, &["wait", &operation]));
+    pair.promote_by_force(Side::Near);
+    let output = waits.output();
+    expect(&output, 2, &["was ended by 'promote --force' here"]);
+    pair.stop(Side::Near);
+}
+
+/// What nobody can read may be the record of a node whose clients are served here: it was taken for one of a handover that came to nothing.
+#[test]
+fn a_record_that_cannot_be_read_stays_until_somebody_ends_it() {
+    let mut pair = Pair::replicating(&plan("async"));
+    pair.stop(Side::Far);
+    let record = pair.path("far/state/groups").join(GROUP).join("reverse");
+    std::fs::write(&record, "farshore reverse 1\nplace home\nchecksum 00000000\n").expect("written");
+    pair.serve(Side::Far);
+    pair.wait_for(Side::Near, "replicating");
+    // Longer than a handover is waited for that does not come.
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    assert!(record.exists() && pair.log(Side::Far).contains("is damaged"), "{}", pair.log(Side::Far));
+    pair.done(Side::Far, &["sync", GROUP, "--reverse", "--stop"]);
+    assert!(!record.exists());
+    pair.stop_both();
 }
 
 /// Whichever daemon dies, and whenever: the clients' node is primary in the end, and nothing that was acknowledged is lost.

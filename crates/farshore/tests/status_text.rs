@@ -122,6 +122,7 @@ fn status(groups: Vec<GroupView>) -> NodeView {
         tls: None,
         shared: None,
         clients: None,
+        state_directory: None,
         lost_log_lines: 0,
         links: vec![],
         groups,
@@ -196,6 +197,35 @@ db  alpha -> beta  primary, mode async, syncing
   log     1 GiB   0 B      1        /dev/mapper/vg-log
 ",
     );
+}
+
+/// In the midst of a sync the other node was said to have no usable copy, also where each snapshot before had given it one.
+#[test]
+fn in_a_sync_the_image_is_named_that_a_promotion_would_go_back_to() {
+    let mut db = group("db");
+    (db.state, db.protection) = (GroupState::Syncing, Protection::LocalOnly);
+    db.sync = Some(SyncView { snapshot: Some(4), total_bytes: GIB, ..SyncView::default() });
+    let line = |db: &GroupView, word: &str| {
+        let shown = show::status(&status(vec![db.clone()]), &Paint::plain());
+        shown.lines().find(|line| line.trim_start().starts_with(word)).expect("each status has it").trim().to_owned()
+    };
+    let local = "Protection  an acknowledged write is complete on this node only;";
+    assert_eq!(
+        line(&db, "Protection"),
+        format!(
+            "{local} promoted before the sync ends, beta goes back to its image of 2026-11-21T03:12:41.123Z, 0.4 s old"
+        )
+    );
+    assert_eq!(
+        line(&db, "Now"),
+        "Now         dirty regions travel in snapshots; the copy's newest image is the one before the snapshot under way"
+    );
+    db.state = GroupState::Paused;
+    assert!(line(&db, "Protection").contains("goes back to its image of"));
+    // Of a primary that has been started since, or that makes the first copy.
+    db.peers[0].recovery_point = None;
+    let unknown = "no image of beta is known here; if it has one, 'Promotable' in its own status names it";
+    assert_eq!(line(&db, "Protection"), format!("{local} {unknown}"));
 }
 
 #[test]
@@ -454,6 +484,19 @@ fn what_the_groups_share() {
 }
 
 #[test]
+fn whether_the_state_directory_is_encrypted() {
+    let said = |encrypted, lies: &str| {
+        let state = StateDirectoryView { path: "/var/lib/farshore".into(), encrypted, lies: lies.into() };
+        let text = show::status(&NodeView { state_directory: Some(state), ..status(vec![]) }, &Paint::plain());
+        text.lines().nth(1).expect("a second line").to_owned()
+    };
+    let crypt = "dm-crypt below ext4 on /dev/mapper/state";
+    assert_eq!(said(Some(true), crypt), format!("/var/lib/farshore encrypted at rest by {crypt}"));
+    assert_eq!(said(Some(false), "xfs on /dev/sdb1"), "/var/lib/farshore not encrypted at rest: xfs on /dev/sdb1");
+    assert_eq!(said(None, "zfs"), "/var/lib/farshore not known whether encrypted at rest: zfs");
+}
+
+#[test]
 fn what_was_lost_of_the_log_and_who_was_cut_off() {
     let mut reported = status(vec![]);
     reported.clients = Some(ClientsStatus { connected: 7, ..ClientsStatus::default() });
@@ -485,7 +528,7 @@ fn json_keys_are_the_contract() {
         text,
         concat!(
             r#"{"schema":"farshore-status/1","cluster":"demo","node":"alpha","version":"0.1.0","uptime_s":7600.0,"warnings":[],"#,
-            r#""tls":null,"shared":{"memory_bytes":5,"memory_limit_bytes":6,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"clients":null,"lost_log_lines":0,"links":[],"groups":["#,
+            r#""tls":null,"shared":{"memory_bytes":5,"memory_limit_bytes":6,"starting":0,"starting_waiting":0,"syncing":0,"syncing_waiting":0},"clients":null,"state_directory":null,"lost_log_lines":0,"links":[],"groups":["#,
             r#"{"name":"db","role":"primary","from":"alpha","to":"beta","flow":"flowing","starting":false,"promoting":false,"demoting":false,"handed_over":false,"handover":null,"reverse":null,"generation":"2-5392cef6","last_sequence":81210,"term":"0","mode":"async","effective_mode":"async","mode_ladder":null,"state":"replicating","protection":"queued","reason":null,"#,
             r#""volumes":[{"name":"data","size_bytes":10737418240,"device_bytes":10737418240,"device":"/dev/sdb","dirty_bytes":0,"set_aside":false,"detached":false,"unfilled":false,"term":"0","direct":true,"clients":1,"error":null}],"#,
             r#""queue":{"bytes":1572864,"items":46,"bytes_hwm":12582912,"items_hwm":390,"reset_bytes_hwm":12582912,"reset_items_hwm":390,"entering_bytes_per_s":0,"leaving_bytes_per_s":0,"full_in_s":null,"limit_bytes":67108864,"limit_items":4194304,"disk_bytes":0,"disk_limit_bytes":0,"disk_bytes_hwm":0,"spilled_bytes":0,"disk_failed":false,"blocked_ms":0,"waits":{"bounds_us":[],"counts":[],"sum_us":0},"waiting_writers":0,"paced_to_bytes_per_s":null,"held_up_ms":null},"#,

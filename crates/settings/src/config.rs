@@ -99,6 +99,10 @@ keyed! {
             path().required("name a directory for Farshore's own files, such as \"/var/lib/farshore\"");
             "Farshore's own files; the disk needs room for journals and history below",
             "directory of Farshore's own files. `serve` makes it (mode 0700) when only its last component is missing. It is root's or the daemon's own, and nobody else may write to it. Holds the control socket, the overrides and, per group, bitmaps and journal: its disk needs room for the `journal` of each group, and up to `history` during a sync";
+        /// Directory of the groups' disk queues; `None`: in the state directory.
+        "queues" => queues: Option<PathBuf> = maybe(path()).by_default("in the state directory");
+            choice "\"/fast/farshore\"", "the groups' disk queues, on a disk of their own; default: in the state directory",
+            "directory of the groups' disk queues, for a disk of their own: there the daemon makes a directory with the node's name (mode 0700), and a file for each group in it. Without it the [disk queue](#window-and-memory) of a group lies in its state directory. If the directory is missing, groups go on without a disk queue";
         /// Where NBD clients are served; never empty.
         "nbd" => nbd: Vec<ListenAddress> = nbd().by_default("`[\"unix:STATE/nbd.sock\"]`");
             choice "[\"unix:/run/farshore/nbd.sock\", \"tcp:127.0.0.1:10809\"]", "default: nbd.sock in the state directory",

@@ -85,6 +85,8 @@ event_kinds! {
     WritersGoOn = "writers-go-on", "Writers are not held up any more.", ["held_up_ms"];
     MarkKept = "mark-kept", "A sync to this secondary began; the newest finished image is kept.", ["mark", "sequence"];
     RolledBack = "rolled-back", "The volumes hold the newest finished image again.", ["sequence"];
+    RpoWatched = "rpo-watched", "From here on this primary watches its lag for `rpo.warn` or `rpo.error`.", ["level", "threshold_seconds"];
+    RpoUnwatched = "rpo-unwatched", "It does not any more; `reason` says why.", ["level", "reason"];
     RpoMissed = "rpo-missed", "The lag passed `rpo.warn` or `rpo.error`. On the primary only.", ["level", "lag_seconds", "threshold_seconds"];
     RpoMet = "rpo-met", "The lag was back under the threshold for 5 s; or nobody watches it here any more, and `reason` says why.",
         ["level", "lag_seconds", "threshold_seconds", "missed_ms", "reason"];

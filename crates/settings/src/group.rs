@@ -203,6 +203,9 @@ keyed! {
         "queue.pace" => queue_pace: Option<QueuePace> = pace();
             "slow writers down from one fill of the queue to another, such as \"50% to 90%\", or \"off\"",
             "with `queue.when_full = \"block\"` in `async`: from the first fill of the queue on, memory and disk together, writers are slowed down, and at the second they come to the link's rate, so that no full queue stops them all at once. At a tenth of the way they may write ten times that rate, at half of it twice ([pacing](decisions/0076-pacing.md)). `\"off\"`: they are stopped when the queue is full";
+        "link.weight" => link_weight: u8 = count(limits::LINK_WEIGHT, "parts");
+            "this group's part of a link that several groups fill, beside theirs: 1 to 100",
+            "how much of a link this group gets while several groups send over it. Each gets bytes by its weight: beside one of 10 a group of 40 gets four fifths. Nobody is starved, nobody's part is kept free for it, and who sends little comes before those that send without end, whatever the weights are";
     }
 }
 
@@ -314,6 +317,7 @@ impl LiveSettings {
             queue_items: self.queue_items,
             when_full: self.when_full,
             pace: self.queue_pace,
+            link_weight: self.link_weight,
             start_alone: self.start_alone,
             after_forced_failover: self.after_forced_failover,
         }
@@ -343,6 +347,7 @@ impl LiveSettings {
             queue_items: peer.queue_items,
             when_full: peer.when_full,
             queue_pace: peer.pace,
+            link_weight: peer.link_weight,
         }
     }
 

@@ -119,6 +119,7 @@ pub const HISTORY: Bound<u64> =
     Bound { min: data::HISTORY_BYTES_MIN, max: data::HISTORY_BYTES_MAX, default: data::HISTORY_BYTES_DEFAULT };
 
 /// Extents that may be written at full speed at a time.
+pub const LINK_WEIGHT: Bound<u8> = Bound { min: 1, max: data::LINK_WEIGHT_MAX, default: data::LINK_WEIGHT_DEFAULT };
 pub const EXTENTS: Bound<u32> =
     Bound { min: data::EXTENTS_MIN, max: data::EXTENTS_MAX, default: data::EXTENTS_DEFAULT };
 

@@ -343,7 +343,9 @@ fn questions() -> Vec<Limit> {
 }
 
 /// Bounds and defaults of keys, which stand in the table of keys, and units.
-const WITHOUT_ROW: [&str; 37] = [
+const WITHOUT_ROW: [&str; 39] = [
+    "LINK_WEIGHT_DEFAULT",
+    "LINK_WEIGHT_MAX",
     "KIB",
     "MIB",
     "GIB",

@@ -40,6 +40,7 @@ mod kept;
 mod kept_waiting;
 mod late_frames;
 mod left_out_of_forks;
+mod lent;
 mod link_cut_policies;
 mod lost_points;
 mod lost_records;

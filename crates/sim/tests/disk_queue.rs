@@ -99,6 +99,18 @@ fn a_write_larger_than_memory_goes_to_the_disk_queue() {
     }
 }
 
+/// One write is most of memory's queue, which is not full enough for the disk queue to be in use: it is, for this one.
+#[test]
+fn a_write_that_memory_has_no_room_for_beside_others_goes_to_the_disk_queue() {
+    let mut world = in_step(SimOptions { bytes_per_s: 50_000, ..small_memory(8 * MIB) });
+    let resynced = world.figures(PRIMARY).resynced_bytes;
+    for n in 0..4 {
+        let waited = world.write_done(n % 2, u64::from(n) * 192 * KIB, [96, 192][usize::from(n > 0)] * KIB);
+        assert!(waited < SECOND / 2, "write {n}: {waited} ns");
+    }
+    drains_in_order(&mut world, resynced);
+}
+
 /// The ring is gone round many times, and the link is lost again and again meanwhile: sent once more, or read once more.
 #[test]
 fn a_ring_that_wraps_keeps_the_order_over_lost_links() {

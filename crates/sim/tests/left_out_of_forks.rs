@@ -6,7 +6,7 @@
 use engine::coverage::CoveragePoint;
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
-use engine::{Command, CommandResult, Store, VolumeId};
+use engine::{Command, CommandResult, RefusalCode, Store, VolumeId};
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 use sim::world::{other_volumes, resets};
@@ -187,6 +187,32 @@ fn what_is_promoted_owes_no_delta() {
     assert_eq!([deltas(&world, OLD), deltas(&world, NEW)], saved);
 }
 
+/// Beside a volume that was left out an ordinary sync is cut short. Its mark is not given up unasked, and where it is kept the volume leaves a
+/// delta although it rejoins in the midst of that sync.
+#[test]
+fn the_mark_beside_a_volume_that_was_left_out_is_not_given_up_unasked() {
+    let mut world = forked();
+    begins_without(&mut world);
+    ordered(&mut world, NEW, Command::Logging);
+    for n in 0..20 {
+        world.write_done(0, n * 44 * KIB, 36 * KIB);
+    }
+    ordered(&mut world, NEW, Command::Sync { full: false });
+    world.until("a part is overwritten", |world| {
+        world.figures(OLD).rollback_point.is_some_and(|point| point.used_bytes > 40 * KIB)
+    });
+    world.cut([false; 2]);
+    world.pass(20 * SECOND);
+    let point = world.recorded(OLD).rollback_point;
+    assert!(point.id != 0 && !point.is_of_fork && world.recorded(OLD).identity.inconsistent);
+    let name = world.figures(OLD).rollback_point.expect("it is kept").name;
+    let refusal = world.refusal(OLD, Command::DropRollbackPoint { name, discard: false });
+    assert_eq!(refusal.code, RefusalCode::DeltaUnsaved, "{refusal}");
+    world.restore_path();
+    world.until("they meet", |world| world.figures(NEW).state == State::Syncing);
+    is_taken_in(&mut world, |_| {}, 0);
+}
+
 /// A promotion takes the sync back, and dies on the way: the copy follows its primary with the image that it had before, which is overwritten
 /// again.
 #[test]
@@ -311,4 +337,27 @@ fn the_answer_over_a_whole_copy_names_the_file() {
     world.until("they know of it", |world| world.figures(NEW).reason.contains("sync GROUP --full"));
     let said = ordered(&mut world, NEW, Command::Sync { full: true });
     assert!(said.contains("before it ends the peer saves what it overwrites"), "{said}");
+}
+
+/// An order to give the mark up is refused: nothing is given up, the delta is compared, and an ordinary sync behind it owes none.
+#[test]
+fn a_mark_whose_drop_was_refused_is_watched_on() {
+    let mut world = cut_short();
+    let drop = Command::DropRollbackPoint { name: "before-sync-0".into(), discard: true };
+    assert_eq!(world.refusal(1, drop).code, RefusalCode::NoSuchMark);
+    begins_anew(&mut world, 0);
+    let said = said_of_full_sync(&mut world);
+    assert!(said.contains("before it ends the peer saves what it overwrites"), "{said}");
+    world.drain();
+    world.pass(SECOND);
+    assert_eq!(deltas(&world, 1), 1);
+    // An ordinary sync in the same history, long enough for the checker to look at its point.
+    ordered(&mut world, 0, Command::SetAside { volume: LEFT });
+    for n in 0..24 {
+        world.write_done(1, n * 40 * KIB, 36 * KIB);
+    }
+    ordered(&mut world, 0, REJOIN);
+    world.drain();
+    world.pass(SECOND);
+    assert_eq!(deltas(&world, 1), 1);
 }

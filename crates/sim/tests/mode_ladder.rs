@@ -237,6 +237,36 @@ fn settings_are_the_last_word() {
     world.drain();
 }
 
+/// A return that did not last doubles the next one, whatever else is set meanwhile.
+#[test]
+fn settings_that_say_nothing_of_the_ladder_leave_its_waiting_time() {
+    let mut world = lowered(with_ladder(Mode::Sync, Mode::Async));
+    world.network.set_delay(GOOD);
+    writes_until(&mut world, "it steps up", |world| acts_as(world) == Mode::Sync);
+    world.set(GROUP, |settings| settings.queue_items = 50_000);
+    world.network.set_delay(SLOW);
+    writes_until(&mut world, "it steps down", |world| acts_as(world) == Mode::Async);
+    world.network.set_delay(GOOD);
+    let from = world.now();
+    writes_until(&mut world, "it steps up again", |world| acts_as(world) == Mode::Sync);
+    assert!(world.now() - from >= 10 * SECOND, "twice as long: {}", (world.now() - from) / MILLISECOND);
+}
+
+/// Packets are late while the line recovers, for nearly half a second: a gap, and no line that is slow again.
+#[test]
+fn a_gap_between_two_packets_does_not_begin_the_return_anew() {
+    let mut world = lowered(with_ladder(Mode::Sync, Mode::Async));
+    world.network.set_delay(GOOD);
+    let returns_in = |world: &ScenarioWorld| world.figures(0).ladder.and_then(|ladder| ladder.returns_in);
+    world.until("it recovers", |world| returns_in(world).is_some_and(|left| left < ms(4000)));
+    world.cut([false; 2]);
+    world.pass(450 * MILLISECOND);
+    world.restore_path();
+    world.pass(500 * MILLISECOND);
+    assert!(returns_in(&world).is_some_and(|left| left < ms(3500)), "{:?}", world.figures(0).ladder);
+    world.until("it steps up", |world| acts_as(world) == Mode::Sync);
+}
+
 /// Under `strict` a fallback is none, and so is one that is not below the mode.
 #[test]
 fn what_is_no_lower_rung_never_counts() {

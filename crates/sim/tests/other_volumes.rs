@@ -181,6 +181,49 @@ fn a_new_name_on_both_nodes_waits_for_the_word() {
     }
 }
 
+/// A primary that wrote alone is demoted, and a volume of it gets another name on both nodes. Whichever of them is promoted, by force alone, what
+/// the other one has of the volume stands there until somebody orders otherwise.
+#[test]
+fn a_demoted_primary_whose_volume_has_a_new_name_loses_nothing_unasked() {
+    for (order, chosen) in ORDERS.into_iter().flat_map(|order| [(order, 0), (order, 1)]) {
+        let mut world = peace(Mode::Async);
+        world.cut([false; 2]);
+        for n in 0..4 {
+            world.write_done(LOG.0, n * 64 * KIB, 32 * KIB);
+        }
+        let demoted = world.order(0, Command::Demote);
+        assert!(matches!(demoted, CommandResult::Warning(_)), "{demoted:?}");
+        world.cluster.file.renames(GROUP, LOG, NAMES[1]);
+        for node in order {
+            takes_up(&mut world, node);
+        }
+        world.restore_path();
+        world.pass(5 * SECOND);
+        let of_both = |world: &ScenarioWorld| [0, 1].map(|node| content(world, node, GROUP, LOG));
+        let before = of_both(&world);
+        assert_ne!(before[0], before[1]);
+        let refusal = world.refusal(chosen, Command::Promote { force: false, entropy: 7 });
+        let promoted = world.promote(chosen, true);
+        assert!(matches!(promoted, CommandResult::Warning(_)), "{refusal}, {promoted:?}");
+        world.pass(30 * SECOND);
+        assert!(of_both(&world) == before, "{order:?} {chosen}: nobody said whose content counts");
+        if state(&world) == Some(State::Logging) {
+            // Only this is left where the histories parted, and it is the word for every volume.
+            let reason = world.figures(chosen).reason;
+            assert!(reason.contains("sync GROUP --full"), "{order:?} {chosen}: {reason}");
+            world.order(chosen, Command::Sync { full: true });
+            world.drain();
+            assert!(world.coverage(1 - chosen, CoveragePoint::SyncLeftDelta) > 0, "what was there stands in a delta");
+        }
+        let volume = world.cluster.position(chosen, GROUP, LOG).expect("the primary has it");
+        let rejoins = world.order(chosen, Command::Rejoin { volume });
+        assert!(matches!(rejoins, CommandResult::Done(_) | CommandResult::Unchanged(_)), "{rejoins:?}");
+        world.drain();
+        assert_eq!(of_both(&world)[1 - chosen], before[chosen]);
+        assert_eq!(is_aside(&world, LOG), [false; 2]);
+    }
+}
+
 /// The operator takes each of two devices for the other one, on the secondary: nothing of that is believed there.
 #[test]
 fn devices_that_were_mistaken_on_the_secondary_are_made_equal_by_the_word() {

@@ -2,29 +2,35 @@
 // proves: rule 10
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use engine::QueuePace;
 use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, State};
+use engine::{Fallback, QueuePace};
 use sim::options::SimOptions;
-use sim::scenarios::{MILLISECOND, SECOND, ScenarioWorld, may_inject, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options};
 
 const PRIMARY: usize = 0;
 const SECONDARY: usize = 1;
 const BLOCK: u64 = 4 * KIB;
 const RATE: u64 = 400_000;
+/// A ladder that steps down when anyone waits for 1.5 s.
+const BRISK: Fallback = Fallback {
+    mode: Mode::Superasync,
+    latency: Duration::from_secs(1),
+    after: Duration::from_millis(500),
+    return_after: Duration::from_secs(5),
+};
 
 fn paced(pace: Option<QueuePace>, queue_disk_bytes: u64) -> ScenarioWorld {
     may_inject();
-    let mut world = ScenarioWorld::in_peace(SimOptions {
-        queue_bytes: MIB,
-        queue_disk_bytes,
-        pace,
-        bytes_per_s: RATE,
-        wait_limit_ms: 2000,
-        ..options(Mode::Async, Policy::Degrade)
-    });
+    begins(SimOptions { pace, queue_disk_bytes, ..options(Mode::Async, Policy::Degrade) })
+}
+
+fn begins(options: SimOptions) -> ScenarioWorld {
+    let mut world =
+        ScenarioWorld::in_peace(SimOptions { queue_bytes: MIB, bytes_per_s: RATE, wait_limit_ms: 2000, ..options });
     world.write_done(0, 0, 8 * KIB);
     world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
     // The rate of a link is known once it was busy.
@@ -94,6 +100,54 @@ fn what_slows_writers_down_is_not_counted_against_the_peer() {
         assert!(world.coverage(PRIMARY, CoveragePoint::WriterPaced) > 0);
         world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
         assert_eq!(world.figures(PRIMARY).resynced_bytes, resynced, "no resync");
+    }
+}
+
+/// Whatever the disk queue, or its log, keeps free for itself, and memory for what comes back from it: the second mark is reached before that.
+#[test]
+fn the_second_mark_comes_before_the_disk_queue_is_full() {
+    may_inject();
+    // What the peer has applied leaves a log some 200 ms later, and in a log each batch has its index.
+    for (queue_durable, queue_disk_bytes, to) in [(false, 2 * MIB, 95), (true, 4 * MIB, 90)] {
+        let pace = QueuePace::new(50, to);
+        let mut world =
+            begins(SimOptions { pace, queue_disk_bytes, queue_durable, ..options(Mode::Async, Policy::Degrade) });
+        let mut waiting = std::collections::VecDeque::new();
+        let (mut most, mut longest) = (0, Duration::ZERO);
+        for n in 0..3000 {
+            waiting.push_back(world.write((n % 2) as u16, n / 2 * 8 * KIB % (512 * KIB), 8 * KIB));
+            if waiting.len() > 4 {
+                assert!(waiting.pop_front().is_some_and(|id| world.answer(id).0));
+            }
+            let queue = world.figures(PRIMARY).queue;
+            most = most.max(queue.bytes + queue.disk_bytes);
+            longest = longest.max(queue.held_up);
+        }
+        assert!(most > 1_900_000, "it was nearly full: {most}");
+        assert!(longest < Duration::from_millis(100), "nobody was held up by a full queue: {longest:?}");
+        assert!(world.coverage(PRIMARY, CoveragePoint::WriterPaced) > 0);
+        assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueLogOpened) > 0, queue_durable);
+    }
+}
+
+/// They waited for long because they were slowed down, and then the queue is made smaller: their time without room begins there.
+#[test]
+fn the_time_in_which_they_were_slowed_down_is_not_counted_once_room_lacks() {
+    for fallback in [None, Some(BRISK)] {
+        let mut world = paced(QueuePace::new(10, 50), 0);
+        world.set(GROUP, |settings| (settings.wait_limit, settings.fallback) = (Duration::from_secs(4), fallback));
+        let resynced = world.figures(PRIMARY).resynced_bytes;
+        writes(&mut world, 400);
+        let waiting: Vec<_> =
+            (0..900).map(|n| world.write((n % 2) as u16, n / 2 * BLOCK % (512 * KIB), BLOCK)).collect();
+        world.pass(5 * SECOND);
+        assert!(world.figures(PRIMARY).queue.blocked_writers > 200, "slowed down for longer than wait_limit");
+        assert_eq!(world.figures(PRIMARY).acts_as, Some(Mode::Async), "and that is no slow line");
+        world.set(GROUP, |settings| settings.queue_bytes = 384 * KIB);
+        assert!(waiting.into_iter().all(|id| world.answer(id).0));
+        world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
+        assert_eq!(world.figures(PRIMARY).resynced_bytes, resynced, "no resync");
+        assert_eq!(world.coverage(PRIMARY, CoveragePoint::WaitLimitTripped), 0);
     }
 }
 

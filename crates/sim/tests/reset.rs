@@ -93,6 +93,28 @@ fn a_primary_is_reset_beside_a_live_link() {
     }
 }
 
+/// Its peer is gone, and the link has not told of that yet: nobody said what the export waited for.
+#[test]
+fn a_primary_that_was_reset_says_what_its_export_waits_for() {
+    let mut world = failed_primary(Mode::Async, Policy::Degrade);
+    world.cut([false; 2]);
+    world.pass(MILLISECOND);
+    is_reset(&mut world, 0);
+    assert_eq!(world.coverage(0, CoveragePoint::ResetWhileConnected), 1);
+    let mut waited = 0;
+    while !world.serves(GROUP) {
+        let reason = world.figures(0).reason;
+        assert!(
+            reason.contains("the export opens once the peer has said who it is, or the link to it has ended"),
+            "{reason}"
+        );
+        world.pass(100 * MILLISECOND);
+        waited += 1;
+    }
+    assert!(waited > 5, "it waits for the link's end: {waited}");
+    assert!(!world.figures(0).reason.contains("the export opens"));
+}
+
 #[test]
 fn a_secondary_is_reset_beside_a_live_link() {
     for (mode, policy) in [

@@ -100,6 +100,28 @@ fn a_light_writer_is_not_starved_by_another_groups_sync() {
     }
 }
 
+/// Two groups that sync side by side: by their weights, and as it is set, at once.
+#[test]
+fn groups_share_a_link_by_their_weights() {
+    let mut world = both_in_step(roomy(Mode::Async, 1_000_000));
+    for n in 0..32 {
+        let id = world.write_to(LIGHT, 0, n * MIB, MIB);
+        assert!(world.answer(id).0);
+    }
+    world.until("in step", |world| world.cluster.in_step(LIGHT));
+    let sent = |world: &ScenarioWorld| [LIGHT, HEAVY].map(|group| status(world, group).resynced_bytes);
+    [LIGHT, HEAVY].into_iter().for_each(|group| _ = world.command(0, group, Command::SendAll));
+    for (weight, least, most) in [(40, 3.6, 4.4), (10, 0.9, 1.1), (1, 0.08, 0.13)] {
+        world.set(LIGHT, |settings| settings.link_weight = weight);
+        world.pass(SECOND);
+        let before = sent(&world);
+        world.pass(6 * SECOND);
+        let [light, heavy] = [0, 1].map(|n| (sent(&world)[n] - before[n]) as f64);
+        assert!((least..most).contains(&(light / heavy)), "weight {weight}: {light} and {heavy}");
+        assert!(light + heavy > 0.9 * 6_000_000.0, "the link is full: {light} and {heavy}");
+    }
+}
+
 /// Eight writers in a row, each waits for its answer before it writes again.
 fn answers_in_a_second(world: &mut ScenarioWorld) -> u64 {
     let mut answers = 0;

@@ -30,14 +30,14 @@ impl ActingSettings {
         &self.as_set
     }
 
-    /// An operator sets these. A lowered mode outlives what says nothing of the ladder; else the mode that is set counts again.
-    pub fn set(&mut self, settings: Settings) {
+    /// An operator sets these. A lowered mode outlives what says nothing of the ladder; else the mode that is set counts again. True: the
+    /// ladder is another one.
+    pub fn set(&mut self, settings: Settings) -> bool {
         let rungs = |settings: &Settings| settings.ladder().map(|ladder| (settings.mode, ladder.mode));
-        let mode = match rungs(&settings) == rungs(&self.as_set) {
-            true if self.is_lowered() => self.acting.mode,
-            _ => settings.mode,
-        };
+        let is_another = rungs(&settings) != rungs(&self.as_set);
+        let mode = if is_another || !self.is_lowered() { settings.mode } else { self.acting.mode };
         (self.as_set, self.acting) = (settings, Settings { mode, ..settings });
+        is_another
     }
 
     /// The ladder goes one step down.
@@ -78,8 +78,9 @@ mod tests {
             acting.lower(Mode::Async);
             let mut settings = set;
             change(&mut settings);
-            acting.set(settings);
+            let is_another = acting.set(settings);
             assert_eq!(*acting.as_set(), settings);
+            assert_eq!(is_another, acting.mode != Mode::Async, "the ladder is another one");
             acting.mode
         };
         assert_eq!(after(|s| s.queue_items += 1), Mode::Async);

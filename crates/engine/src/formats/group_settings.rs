@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crate::formats::codec::{FieldDecoder, FieldEncoder};
+use crate::limits::LINK_WEIGHT_MAX;
 use crate::settings::{Fallback, QueuePace, Settings, StartAlone};
 use crate::state::{AfterForcedFailover, Degrade, Mode, Policy, WhenFull};
 
@@ -35,6 +36,7 @@ pub(super) fn encode_settings(settings: &Settings, w: &mut FieldEncoder) {
     w.u8(settings.fallback.map_or(0, |fallback| fallback.mode.number() + 1));
     let times = settings.fallback.map_or([0; 3], |f| [ns(f.latency), ns(f.after), ns(f.return_after)]);
     times.into_iter().for_each(|time| w.u64(time));
+    w.u8(settings.link_weight);
 }
 
 pub(super) fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
@@ -61,6 +63,7 @@ pub(super) fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
         (from, to) => Some(QueuePace::new(from, to)?),
     };
     let fallback = decode_fallback(r)?;
+    let link_weight = r.u8().filter(|weight| (1..=LINK_WEIGHT_MAX).contains(weight))?;
     Some(Settings {
         mode,
         policy,
@@ -72,6 +75,7 @@ pub(super) fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
         queue_items,
         when_full,
         pace,
+        link_weight,
         start_alone,
         after_forced_failover,
     })

@@ -322,7 +322,16 @@ impl JournalRing {
 
     /// What lies between head and tail.
     pub fn used_bytes(&self) -> u64 {
-        let Some(head) = self.live.front() else { return 0 };
+        self.from(self.live.front())
+    }
+
+    /// What of that would be left if everything up to `applied` were left out.
+    pub fn used_bytes_after(&self, applied: Seq) -> u64 {
+        self.from(self.live.get(self.live.partition_point(|batch| batch.last <= applied)))
+    }
+
+    fn from(&self, head: Option<&LiveBatch>) -> u64 {
+        let Some(head) = head else { return 0 };
         if self.tail > head.offset { self.tail - head.offset } else { self.bytes - head.offset + self.tail }
     }
 

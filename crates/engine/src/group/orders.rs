@@ -9,7 +9,7 @@ use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::FrameKind;
 use crate::group::forks::KeepWish;
 use crate::group::handover::HandoverOrder;
-use crate::group::{Group, equal, forks, handover, peer_window, reset};
+use crate::group::{Group, equal, forks, handover, lent, peer_window, reset};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::detached::{NOTHING_IN_ORDER, sync_has_nothing};
@@ -85,6 +85,7 @@ impl Group {
             Command::Yield { to, by_policy } => forks::give_way(self, cx, id, to, by_policy),
             Command::Promote { force, entropy } => self.promote(cx, Promotion::typed(id, force, entropy)),
             Command::PromoteInWindow { entropy } => peer_window::promote(self, cx, id, entropy),
+            Command::PromoteForPeer { entropy } => lent::promote(self, cx, id, entropy),
             Command::Switchover { to, limit, closes_export, only_asks } => {
                 handover::command(self, cx, id, HandoverOrder { to, limit, closes_export, only_asks });
             }
@@ -137,8 +138,7 @@ const MODE_CHANGED: &str = "the mode changed";
 fn take_settings(group: &mut Group, cx: &mut Cx, settings: Settings) -> Settings {
     let Group { common, primary, .. } = group;
     let before = *common.settings;
-    common.settings.set(settings);
-    if !common.settings.is_lowered() {
+    if common.settings.set(settings) {
         end_lowering(primary, common, cx, before.mode, "the settings changed");
     }
     before

@@ -15,7 +15,7 @@ use crate::limits::{HOLD_MAX, WINDOW_ASK_EVERY};
 use crate::records::record::{AfterSuper, gives_window};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
-use crate::shared::lifecycle::Promotion;
+use crate::shared::lifecycle::{Promotion, PromotionProviso};
 use crate::shared::promotion::NOT_IN_WINDOW;
 use crate::state::{Policy, State};
 use crate::time::Mono;
@@ -189,7 +189,7 @@ pub(super) fn left(group: &Group, now: Mono) -> Option<Duration> {
 
 /// Promotes this node if that loses nothing: by force, as the primary is not asked, and only within the window.
 pub(super) fn promote(group: &mut Group, cx: &mut Cx, id: CommandId, entropy: u64) {
-    let promotion = Promotion { id, force: true, in_window: true, entropy };
+    let promotion = Promotion { id, force: true, proviso: PromotionProviso::PeerWindow, entropy };
     if group.common.role() == Role::Primary {
         return group.promote(cx, promotion);
     }

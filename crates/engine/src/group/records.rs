@@ -5,7 +5,7 @@ use alloc::format;
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::FrameKind;
-use crate::group::{Group, equal, forks, peer_window};
+use crate::group::{Group, equal, forks, peer_window, roles};
 use crate::peer::{Peer, logging};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
@@ -49,6 +49,10 @@ impl Group {
                         Broken::Superblock.words()
                     );
                     cx.refuse(id, RefusalCode::RecordUnknown, why);
+                }
+                AfterSuper::StaysSecondary { id, .. } => {
+                    self.common.lifecycle.enter(Phase::Running);
+                    cx.refuse(id, RefusalCode::StoreFailed, Broken::Superblock.words());
                 }
                 AfterSuper::PointGone { answer: Some((id, _)) } => {
                     // One of its slots may say it.
@@ -111,6 +115,7 @@ impl Group {
                     self.say_hello(cx, FrameKind::GroupState);
                 }
             }
+            AfterSuper::StaysSecondary { id, code, why } => roles::stays_secondary(self, cx, id, (code, why)),
             AfterSuper::FlushRecorded { volume, through, waiters } => {
                 self.common.flush_recorded(cx, volume, through, waiters)
             }

@@ -3,6 +3,7 @@
 
 use alloc::format;
 use alloc::string::String;
+use core::time::Duration;
 
 use crate::common::GroupCommon;
 use crate::context::Cx;
@@ -10,17 +11,17 @@ use crate::formats::identity::Role;
 use crate::formats::wire::{FrameKind, GroupHello};
 use crate::group::demotion::{become_secondary, save_demotion};
 use crate::group::meeting::take_up;
-use crate::group::{Group, handover, peer_window};
+use crate::group::{Group, handover, lent, peer_window};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::Peer;
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::secondary::roles::unfilled;
-use crate::secondary::rollback::take_undone;
+use crate::secondary::rollback::{stands_at_point, take_undone};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
-use crate::shared::lifecycle::{Phase, Promotion};
+use crate::shared::lifecycle::{Phase, Promotion, PromotionProviso};
 use crate::shared::promotion::{BOTH_PRIMARY, NOT_HERE, PromotionAnswer, loses_nothing};
 use crate::shared::size::ShownSize;
 use crate::state::{Broken, Mode};
@@ -160,7 +161,9 @@ impl Group {
         }
         let follows = |hello: &&GroupHello| !hello.failed && hello.identity.role == Role::Secondary;
         if let Some(hello) = self.primary.peer.greeting.hello().filter(follows) {
-            self.common.volumes.use_what_both_hold(&hello.volume_bytes);
+            if self.common.volumes.use_what_both_hold(&hello.volume_bytes) {
+                cx.coverage.hit(CoveragePoint::GrewByPromotion);
+            }
             self.common.sb.has_sizes(self.common.volumes.sizes());
         }
         self.common.bits().save(cx, AfterBits::Promote { promotion, peer_ahead });
@@ -168,16 +171,18 @@ impl Group {
 
     /// `peer_ahead`: the peer may have what is not here, as was decided when the bits were stored.
     pub fn record_promotion(&mut self, cx: &mut Cx, promotion: Promotion, peer_ahead: bool) {
-        let Promotion { id, force, in_window, entropy } = promotion;
+        let Promotion { id, force, proviso, entropy } = promotion;
         if let Some(broken) = self.common.lifecycle.broken() {
             self.common.lifecycle.enter(Phase::Running);
             return cx.refuse(id, RefusalCode::StoreFailed, broken.words());
         }
         let window = peer_window::left(self, cx.now.mono);
-        if in_window && window.is_none() {
-            self.common.lifecycle.enter(Phase::Running);
-            let why = "the peer window ended while the journal was being applied: this node stays secondary";
-            return cx.refuse(id, RefusalCode::WindowClosed, why);
+        if let Some((code, why)) = holds_no_more(self, proviso, window) {
+            if proviso == PromotionProviso::SecondaryPeer {
+                cx.coverage.hit(CoveragePoint::PromotionForPeerEnded);
+            }
+            // What it went back to is on record before that is all that is left.
+            return self.common.save_in_both_slots(cx, AfterSuper::StaysSecondary { id, code, why });
         }
         let position = self.secondary.replica.progress().position();
         self.secondary.replica.empty_journal(&mut self.common);
@@ -252,6 +257,32 @@ impl Group {
         }
         // The session began while this node was secondary, and nobody has set the clock's timer.
         self.primary.peer.send_tick(&mut self.common, cx);
+    }
+}
+
+/// A promotion came to nothing, perhaps behind a way back to the rollback point.
+pub(super) fn stays_secondary(group: &mut Group, cx: &mut Cx, id: CommandId, (code, why): (RefusalCode, &str)) {
+    group.common.lifecycle.enter(Phase::Running);
+    stands_at_point(&mut group.secondary, &mut group.common);
+    cx.refuse(id, code, why);
+    // What the peer asked or began meanwhile has no answer here.
+    group.common.end_session(cx, "this node was not promoted after all");
+}
+
+/// Why a promotion is not put on record after all.
+fn holds_no_more(
+    group: &Group,
+    proviso: PromotionProviso,
+    window: Option<Duration>,
+) -> Option<(RefusalCode, &'static str)> {
+    match proviso {
+        PromotionProviso::Nothing => None,
+        PromotionProviso::PeerWindow => window.is_none().then_some((
+            RefusalCode::WindowClosed,
+            "the peer window ended while the journal was being applied: this node stays secondary",
+        )),
+        PromotionProviso::SecondaryPeer if injected(Fault::LentBesidePrimary) => None,
+        PromotionProviso::SecondaryPeer => lent::obstacle(group),
     }
 }
 

@@ -85,9 +85,14 @@ impl DiskQueue {
         DiskQueue { size_bytes, ..DiskQueue::default() }
     }
 
-    /// Bytes that the ring may hold; none once it failed.
-    pub fn room_bytes(&self) -> u64 {
-        if self.has_failed { 0 } else { self.size_bytes }
+    /// Bytes of writes that the ring has room for however they lie; none once it failed.
+    pub fn usable_bytes(&self) -> u64 {
+        if self.has_failed { 0 } else { self.size_bytes - self.gap_at_most() }
+    }
+
+    /// Places that are not free: of what was read back too, until the peer has it.
+    pub fn used_bytes(&self) -> u64 {
+        self.size_bytes - self.free_bytes()
     }
 
     pub fn has_failed(&self) -> bool {

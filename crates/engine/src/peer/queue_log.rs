@@ -156,7 +156,7 @@ impl QueueLog {
     pub fn could_hold(&self, op: &WriteOp, part_bytes: u64) -> bool {
         let longest = if matches!(op.what, WriteKind::Data(_)) { op.length.min(part_bytes) } else { 0 };
         INDEX_BYTES as u64 + blocks(longest) <= self.batch_bytes_max()
-            && QueueLog::bytes_of(op, part_bytes) + 2 * self.batch_bytes_max() < self.ring_bytes()
+            && QueueLog::bytes_of(op, part_bytes) < self.usable_bytes()
     }
 
     /// There is room for it behind all that has a number, or was let in, and is not in the log yet.
@@ -166,12 +166,27 @@ impl QueueLog {
         if !self.could_hold(op, part_bytes) {
             return true;
         }
+        let taken = ring.used_bytes() + self.comes_bytes(queue, reserved);
+        taken + QueueLog::bytes_of(op, part_bytes) <= self.usable_bytes()
+    }
+
+    /// What has a number, or was let in, and is not in the log yet.
+    fn comes_bytes(&self, queue: &StreamQueue, reserved: (u64, u64)) -> u64 {
         let waiting = queue.last().0.saturating_sub(self.taken.0);
-        let unlogged = queue.record().entered_bytes.saturating_sub(self.entered_bytes) + waiting * 2 * META_BLOCK_BYTES;
-        let reserved = reserved.0 + reserved.1 * 2 * META_BLOCK_BYTES;
-        // Neither what is left at the ring's end, nor the gap between tail and head, holds a batch.
-        let gaps = 2 * self.batch_bytes_max();
-        ring.used_bytes() + unlogged + reserved + QueueLog::bytes_of(op, part_bytes) + gaps <= self.ring_bytes()
+        let unlogged = queue.record().entered_bytes.saturating_sub(self.entered_bytes);
+        unlogged + reserved.0 + (waiting + reserved.1) * 2 * META_BLOCK_BYTES
+    }
+
+    /// Neither what is left at the ring's end, nor the gap between tail and head, holds a batch.
+    fn usable_bytes(&self) -> u64 {
+        self.ring_bytes() - 2 * self.batch_bytes_max()
+    }
+
+    /// What it holds, or is to hold, for a peer that has applied everything up to there, and how much that may be; `None`: it takes nothing.
+    /// What only waits for a flush of this node is free soon.
+    pub fn filled(&self, queue: &StreamQueue, applied: Seq, reserved: (u64, u64)) -> Option<(u64, u64)> {
+        let ring = self.ring.as_ref().filter(|_| self.gates())?;
+        Some((ring.used_bytes_after(applied) + self.comes_bytes(queue, reserved), self.usable_bytes()))
     }
 
     /// Space is taken by what the peer has applied: this node alone frees it.

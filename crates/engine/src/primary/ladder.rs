@@ -76,9 +76,11 @@ pub(crate) struct SeenLine {
     pub in_order: bool,
     /// Something was heard of it a moment ago. A silent line may be a lost one, and that is no affair of a ladder.
     pub is_heard: bool,
+    /// It was not silent for so long that a lost line is likelier than a gap between two packets.
+    pub is_there: bool,
     /// A heartbeat's round trip, where the mode that is set waits for one.
     pub round_trip: Duration,
-    /// The queue is at most half full.
+    /// What is queued, in memory and on disk, is at most half of what memory has room for.
     pub queue_is_low: bool,
 }
 
@@ -189,7 +191,7 @@ impl ModeLadder {
         let oldest = seen.oldest.into_iter().chain(self.sample.map(|(_, since)| since)).min();
         let slow = self.line.verdict(now, oldest.filter(|_| seen.in_order), rules).and_then(Result::err);
         let is_good =
-            seen.in_order && seen.is_heard && seen.queue_is_low && seen.round_trip <= rules.latency && slow.is_none();
+            seen.in_order && seen.is_there && seen.queue_is_low && seen.round_trip <= rules.latency && slow.is_none();
         match (self.rung, slow) {
             (Rung::AsSet, Some(cause)) => {
                 let lasted = |(at, hold): (Mono, Duration)| now.since(at) >= hold;
@@ -266,6 +268,7 @@ mod tests {
             oldest: None,
             in_order: true,
             is_heard: true,
+            is_there: true,
             round_trip: Duration::from_millis(20),
             queue_is_low: true,
         }

@@ -45,6 +45,7 @@ impl Primary {
             }
             return true;
         };
+        cx.coverage.hit(CoveragePoint::PeerUnfit);
         let (ours, theirs) = (&common.sb.identity, &hello.identity);
         let serves = theirs.role == Role::Primary && !hello.failed && !is_later(ours, theirs);
         self.peer.greeting.refuse(what.clone(), serves);

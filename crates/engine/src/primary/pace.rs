@@ -48,10 +48,15 @@ pub(crate) fn paced_to(primary: &Primary, common: &GroupCommon, link_rate: Optio
 /// Whether a write that came may go on: it has room, and those before it do not slow it down any more.
 pub(super) fn may_enter(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx, slot: u32) -> bool {
     if !primary.finds_room(common, cx, slot) {
+        primary.waiters.is_not_paced();
         return false;
     }
-    let Some(per_second) = paced_to(primary, common, cx.peer.rate) else { return true };
+    let Some(per_second) = paced_to(primary, common, cx.peer.rate) else {
+        primary.waiters.is_not_paced();
+        return true;
+    };
     let now = cx.now.mono;
+    primary.waiters.is_paced(now);
     if let Some(wait) = primary.pace.wait(now) {
         cx.coverage.hit(CoveragePoint::WriterPaced);
         common.set_timer(cx, GroupTimer::Pace, wait);
@@ -64,8 +69,7 @@ pub(super) fn may_enter(primary: &mut Primary, common: &mut GroupCommon, cx: &mu
 
 /// The first writer in line has room, and is slowed down on purpose: no wait that the policy counts.
 pub(super) fn only_paces(primary: &Primary, common: &mut GroupCommon, cx: &Cx) -> bool {
-    let first = primary.waiters.first_for_room();
-    first.is_some_and(|slot| primary.peer.outbox.has_room(common, cx, slot))
+    primary.waiters.first_for_room().is_some_and(|slot| primary.peer.outbox.has_room(common, cx, slot))
         && paced_to(primary, common, cx.peer.rate).is_some()
 }
 

@@ -13,7 +13,7 @@ use crate::limits::{LADDER_HEARS, LADDER_LOOK};
 use crate::peer::stream::PeerStream;
 use crate::primary::Primary;
 use crate::primary::ladder::{LadderStep, ModeLadder, SeenLine, SlowLine};
-use crate::primary::pace::paced_to;
+use crate::primary::pace::only_paces;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::wakes::Wake;
 use crate::shared::write::AckLevel;
@@ -41,17 +41,14 @@ pub(crate) fn look_at_ladder(primary: &mut Primary, common: &mut GroupCommon, cx
     }
 }
 
-fn seen(primary: &Primary, common: &GroupCommon, cx: &Cx) -> SeenLine {
+fn seen(primary: &Primary, common: &mut GroupCommon, cx: &Cx) -> SeenLine {
     let Primary { peer, waiters, .. } = primary;
     let stream = peer.outbox.stream().filter(|stream| stream.is_open() && !stream.syncs());
-    let is_heard = cx.peer.link.is_some() && cx.peer.silent_for(cx.now.mono) <= LADDER_HEARS;
+    let silent = cx.peer.link.map(|_| cx.peer.silent_for(cx.now.mono));
     let in_step = !common.settings.is_lowered() || peer.state(common) == State::Replicating;
-    // Who waits for this node's disk queue alone waits for neither line nor peer.
-    // So does who is slowed down on purpose.
-    let is_own = peer.outbox.disk_makes_room(cx, common.settings.wait_limit)
-        || paced_to(primary, common, cx.peer.rate).is_some();
-    let for_room = waiters.first_for_room().filter(|_| !is_own);
-    let for_room = for_room.map(|slot| common.slots.write_ref(slot).since);
+    // Who waits for this node's disk queue alone, or is slowed down on purpose, waits for neither line nor peer.
+    let is_own = peer.outbox.disk_makes_room(cx, common.settings.wait_limit) || only_paces(primary, common, cx);
+    let for_room = waiters.waits_since(common).filter(|_| !is_own);
     let for_peer = waiters.first_for_peer().and_then(|(_, slot)| common.slots.write_ref(slot).done_here());
     // A peer that was away gets its time to confirm.
     let back = stream.map_or(Mono(0), PeerStream::catching_up_since);
@@ -60,9 +57,10 @@ fn seen(primary: &Primary, common: &GroupCommon, cx: &Cx) -> SeenLine {
     SeenLine {
         oldest,
         in_order: stream.is_some() && in_step,
-        is_heard,
+        is_heard: silent.is_some_and(|silent| silent <= LADDER_HEARS),
+        is_there: silent.is_some_and(|silent| silent <= cx.peer.suspect_after()),
         round_trip: if promises { cx.peer.round_trip } else { Duration::ZERO },
-        queue_is_low: peer.outbox.queued().0.bytes <= common.settings.queue_bytes / 2,
+        queue_is_low: stream.is_none_or(|stream| stream.queue().bytes() <= common.settings.queue_bytes / 2),
     }
 }
 
@@ -114,8 +112,8 @@ fn take_step(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx, why: 
 /// The ladder is at its beginning: other settings, or this node is primary no longer. The mode `from` counted until now.
 pub(crate) fn end_lowering(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx, from: Mode, why: &str) {
     common.settings.restore();
-    if primary.ladder.forget(cx.now.mono) {
-        let to = common.settings.mode;
+    let to = common.settings.mode;
+    if primary.ladder.forget(cx.now.mono) && from != to {
         cx.event(common.id(), Event::SteppedUp { from, to, why: why.into() });
     }
 }

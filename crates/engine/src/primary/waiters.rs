@@ -19,6 +19,22 @@ pub(crate) struct WaitingWriters {
     /// Writes that were asked for in this run.
     came: u64,
     held_up: HeldUp,
+    paced: PacedTime,
+}
+
+/// For how long the first in line had room, and was slowed down on purpose.
+#[derive(Debug, Default)]
+struct PacedTime {
+    all: Duration,
+    /// It goes on, as of then.
+    as_of: Option<Mono>,
+}
+
+impl PacedTime {
+    fn goes_on(&mut self, now: Mono) {
+        self.all += self.as_of.map_or(Duration::ZERO, |as_of| now.since(as_of));
+        self.as_of = Some(now);
+    }
 }
 
 impl WaitingWriters {
@@ -47,7 +63,8 @@ impl WaitingWriters {
         self.for_room.front().copied()
     }
 
-    pub fn wait_for_room(&mut self, slots: &OperationSlots, slot: u32) {
+    pub fn wait_for_room(&mut self, slots: &mut OperationSlots, slot: u32) {
+        slots.write(slot).paced_before = self.paced.all;
         let came = slots.write_ref(slot).came();
         let at = self.for_room.partition_point(|&other| slots.write_ref(other).came() < came);
         self.for_room.insert(at, slot);
@@ -58,16 +75,34 @@ impl WaitingWriters {
         self.for_room.pop_front()
     }
 
-    /// A writer has waited for room, and need not any more, or failed. `is_held_up`: nobody wanted that.
-    pub fn was_blocked(&mut self, common: &mut GroupCommon, cx: &Cx, slot: u32, is_held_up: bool) {
-        let since = common.slots.write(slot).since;
-        common.counters.room_waits.note(cx.now.mono.since(since));
-        self.held_up.note(cx.now.mono, is_held_up.then_some(since), &common.settings);
+    /// A writer has waited for room, and need not any more, or failed. Since when nobody wanted that.
+    pub fn was_blocked(&mut self, common: &mut GroupCommon, cx: &Cx, slot: u32) -> Mono {
+        common.counters.room_waits.note(cx.now.mono.since(common.slots.write(slot).since));
+        let since = self.waited_since(common, slot);
+        self.held_up.note(cx.now.mono, Some(since), &common.settings);
+        common.slots.write(slot).since = since;
+        since
     }
 
-    /// Since when the first writer in line waits for room.
+    /// The first in line has room, and is slowed down on purpose.
+    pub fn is_paced(&mut self, now: Mono) {
+        self.paced.goes_on(now);
+    }
+
+    /// It has none, or nobody is slowed down.
+    pub fn is_not_paced(&mut self) {
+        self.paced.as_of = None;
+    }
+
+    /// Since when the first writer in line waits for room, and not because it is slowed down.
     pub fn waits_since(&self, common: &GroupCommon) -> Option<Mono> {
-        self.for_room.front().map(|&slot| common.slots.write_ref(slot).since)
+        self.for_room.front().map(|&slot| self.waited_since(common, slot))
+    }
+
+    /// Since when this writer in line waits for room, and not because it is slowed down.
+    pub fn waited_since(&self, common: &GroupCommon, slot: u32) -> Mono {
+        let op = common.slots.write_ref(slot);
+        op.since.plus(self.paced.all.saturating_sub(op.paced_before))
     }
 
     // ---- for the peer ----------------------------------------------------------------------------------------------

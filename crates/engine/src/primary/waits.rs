@@ -30,7 +30,12 @@ impl Primary {
     /// Looks at those who wait: for room, for the peer. Runs at once when someone begins to wait, then on a timer.
     pub fn check_waits(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let streamed = self.peer.outbox.streams();
-        if !waits_for_own_disk(self, common, cx) && !only_paces(self, common, cx) {
+        let only_paces = only_paces(self, common, cx);
+        match only_paces {
+            true => self.waiters.is_paced(cx.now.mono),
+            false => self.waiters.is_not_paced(),
+        }
+        if !only_paces && !waits_for_own_disk(self, common, cx) {
             self.check_blocked(common, cx);
             // Who was given up for the one is not given up for the other once more: those who wait are let go after this.
             if streamed == self.peer.outbox.streams() {
@@ -58,7 +63,7 @@ impl Primary {
             // It was slowed down until now, by the rate of a link that is gone: no queue is full.
             return common.wake(Wake::Room);
         }
-        let since = common.slots.write(slot).since;
+        let since = self.waiters.waits_since(common).unwrap_or(cx.now.mono);
         if self.peer.state(common) == State::Queuing {
             cx.coverage.hit(CoveragePoint::QueueFullLinkDown);
             let and = match (cx.peer.link, self.peer.greeting.hello()) {
@@ -134,11 +139,11 @@ impl Primary {
         // Those behind them may have what they wait for.
         self.release_acked(common, cx);
         while let Some(slot) = self.waiters.first_for_room() {
-            if now.since(common.slots.write(slot).since) < limit {
+            if now.since(self.waiters.waited_since(common, slot)) < limit {
                 break;
             }
             self.waiters.leave_room();
-            self.waiters.was_blocked(common, cx, slot, true);
+            self.waiters.was_blocked(common, cx, slot);
             common.fail_unnumbered(cx, slot);
         }
     }
@@ -162,7 +167,7 @@ impl Primary {
             common.fail_write(cx, slot);
         }
         while let Some(slot) = self.waiters.leave_room() {
-            self.waiters.was_blocked(common, cx, slot, true);
+            self.waiters.was_blocked(common, cx, slot);
             common.fail_unnumbered(cx, slot);
         }
     }

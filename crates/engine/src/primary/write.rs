@@ -22,7 +22,7 @@ use crate::injected_fault::{Fault, injected};
 use crate::peer::stream::PeerStream;
 use crate::peer::verify;
 use crate::primary::Primary;
-use crate::primary::pace::{may_enter, paced_to};
+use crate::primary::pace::may_enter;
 use crate::primary::steps::note_wait;
 use crate::primary::waits::first_look_at_waits;
 use crate::records::record::AfterSuper;
@@ -117,12 +117,9 @@ impl Primary {
                 }
             }
             WriteStage::ForRoom => {
-                let is_held_up = paced_to(self, common, cx.peer.rate).is_none();
-                self.waiters.was_blocked(common, cx, slot, is_held_up);
-                let since = common.slots.write(slot).since;
+                let since = self.waiters.was_blocked(common, cx, slot);
                 let back = self.peer.outbox.stream().map_or(cx.now.mono, PeerStream::catching_up_since);
-                // Who was slowed down on purpose waited for neither line nor peer.
-                note_wait(&mut self.ladder, common, cx, is_held_up.then_some(since), back);
+                note_wait(&mut self.ladder, common, cx, Some(since), back);
                 self.go_for_range(common, cx, slot);
             }
             WriteStage::ForRange => {
@@ -159,7 +156,7 @@ impl Primary {
         let op = common.slots.write(slot);
         op.waits_for_peer(cx.now.mono);
         op.enter(WriteStage::ForRoom);
-        self.waiters.wait_for_room(&common.slots, slot);
+        self.waiters.wait_for_room(&mut common.slots, slot);
         common.wake(Wake::Waits);
     }
 

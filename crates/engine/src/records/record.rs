@@ -22,7 +22,7 @@ use crate::shared::operation_slots::{OperationSlots, SlotOperation};
 use crate::shared::promotion::PromotionAnswer;
 use crate::state::Broken;
 use crate::time::Wall;
-use crate::{CommandResult, Store, WriteBytes};
+use crate::{CommandResult, RefusalCode, Store, WriteBytes};
 
 /// What goes on once a superblock update is durable.
 #[derive(Debug)]
@@ -61,6 +61,12 @@ pub(crate) enum AfterSuper {
     PointDamaged,
     RollingBack,
     RollbackGivenUp,
+    /// A promotion is not made after all: this node is the copy that it was, at the rollback point if it went back to that.
+    StaysSecondary {
+        id: CommandId,
+        code: RefusalCode,
+        why: &'static str,
+    },
     FlushRecorded {
         volume: VolumeId,
         through: Seq,

@@ -647,7 +647,12 @@ impl GroupStart<'_> {
         self.lifecycle.enter_stage(StartStage::Recording);
         self.sb.current.identity.incarnation.0 += u64::from(!injected(Fault::NumberReused));
         self.sb.current.clean = false;
-        self.sb.current.sizes = self.volumes.sizes();
+        let sizes = self.volumes.sizes();
+        let is_primary = self.sb.current.identity.role == Role::Primary;
+        if is_primary && self.sb.current.sizes.iter().zip(&sizes).any(|(before, now)| before < now) {
+            cx.coverage.hit(CoveragePoint::PrimaryGrew);
+        }
+        self.sb.current.sizes = sizes;
         without_devices(self.sb, self.volumes.detached());
         self.sb.begin_flush_points(self.volumes.len());
         self.sb.save(self.undo, self.slots, cx, Some(AfterSuper::Ready));

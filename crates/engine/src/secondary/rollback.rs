@@ -19,6 +19,7 @@ use alloc::vec::Vec;
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
+use crate::formats::superblock::Superblock;
 use crate::formats::undo::{SavedRange, UndoStore, space_for_regions, space_for_units};
 use crate::formats::wire::SyncBegin;
 use crate::ids::*;
@@ -582,6 +583,55 @@ pub(crate) fn take_undone(secondary: &mut Secondary) -> &'static str {
     secondary.rollback.as_mut().map_or("", |rollback| core::mem::take(&mut rollback.undone))
 }
 
+/// What only this node has, and would lose with its rollback point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OwnByPoint {
+    /// The sync under way overwrites it.
+    Overwritten,
+    /// This volume is left out, and the others too that have a history of this node's own. A sync that takes one in saves what it overwrites, but
+    /// only from a point: it has none while the copy is no image.
+    LeftOut(VolumeId),
+}
+
+/// What was found damaged gives no delta.
+fn own_by_point(sb: &Superblock) -> Option<OwnByPoint> {
+    let point = sb.rollback_point;
+    if point.id == 0 || point.was_damaged() {
+        return None;
+    }
+    match sb.own_history.iter().next() {
+        _ if point.is_of_fork => Some(OwnByPoint::Overwritten),
+        left_out => left_out.map(OwnByPoint::LeftOut),
+    }
+}
+
+/// `mark drop` has to be typed with `--discard`.
+pub(crate) fn point_keeps_own(sb: &Superblock) -> bool {
+    own_by_point(sb).is_some()
+}
+
+fn why_kept(own: OwnByPoint, name: &str) -> String {
+    match own {
+        OwnByPoint::Overwritten => format!(
+            "the sync under way overwrites a history of this node's own, and what {name} keeps of it is saved as a delta before the sync ends: give \
+             the undo store or the state directory more space, or type it with --discard, and what only this node had is lost"
+        ),
+        OwnByPoint::LeftOut(volume) => format!(
+            "volume {} of the group (in the order of names) has a history of this node's own, which an earlier sync left out; without {name} it is \
+             overwritten without a delta if it rejoins before the sync under way has ended: give the undo store more space, or type it with \
+             --discard, and let no volume rejoin before this sync has ended",
+            volume.0 + 1
+        ),
+    }
+}
+
+/// It went back for a promotion that is not made: the volumes hold the point, on record, and nothing that was saved is needed any more.
+pub(crate) fn stands_at_point(secondary: &mut Secondary, common: &mut GroupCommon) {
+    if secondary.rollback.take().is_some() && common.sb.rollback_point.id == 0 {
+        secondary.empty_undo(common);
+    }
+}
+
 /// An operator gives the rollback point up by its name.
 pub(crate) fn command_drop_point(
     common: &mut GroupCommon,
@@ -604,21 +654,21 @@ pub(crate) fn command_drop_point(
         let why = format!("there is no mark {wanted:?} here; the rollback point is {name:?}");
         return cx.refuse(id, RefusalCode::NoSuchMark, why);
     }
-    // What was found damaged gives no delta either.
-    let has_own = point.is_of_fork && !point.was_damaged();
-    if has_own && !discard {
-        let why = format!(
-            "the sync under way overwrites a history of this node's own, and what {name} keeps of it is saved as a delta before the sync ends: give \
-             the undo store or the state directory more space, or type it with --discard, and what only this node had is lost"
-        );
-        return cx.refuse(id, RefusalCode::DeltaUnsaved, why);
+    let own = own_by_point(&common.sb);
+    if let Some(own) = own.filter(|_| !discard) {
+        return cx.refuse(id, RefusalCode::DeltaUnsaved, why_kept(own, &name));
     }
-    let besides = match has_own {
-        true if common.slots.heads_delta() => {
+    let besides = match own {
+        Some(OwnByPoint::Overwritten) if common.slots.heads_delta() => {
             ", and of what the sync overwrote of this node's own history a delta is being completed, which stays if it comes to its end"
         }
-        true => ", and of what the sync overwrites of this node's own history no delta is saved",
-        false => "",
+        Some(OwnByPoint::Overwritten) => {
+            ", and of what the sync overwrites of this node's own history no delta is saved"
+        }
+        Some(OwnByPoint::LeftOut(_)) => {
+            ", and a volume that an earlier sync left out is overwritten without a delta if it rejoins before the sync under way has ended"
+        }
+        None => "",
     };
     let text = format!(
         "{name} is given up{besides}; until the snapshot under way has ended this node has no image that could be promoted"

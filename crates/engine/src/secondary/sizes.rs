@@ -6,6 +6,7 @@ use crate::Event;
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::Role;
+use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 
 /// What the primary of the last sync said of its volumes.
@@ -36,6 +37,9 @@ impl PrimarySizes {
             }
         }
         let after = common.volumes.sizes();
+        if before.iter().zip(&after).any(|(before, after)| before < after) {
+            cx.coverage.hit(CoveragePoint::SecondaryGrew);
+        }
         if before != after
             && let Some(note) = common.volumes.surplus()
         {

@@ -3,7 +3,7 @@
 use crate::common::GroupCommon;
 use crate::formats::identity::Role;
 use crate::secondary::Secondary;
-use crate::secondary::rollback::NO_SPACE;
+use crate::secondary::rollback::{NO_SPACE, point_keeps_own};
 use crate::shared::greeting::{Greeting, PEER_FAILED};
 use crate::shared::lifecycle::Phase;
 use crate::state::{Pause, State};
@@ -63,6 +63,7 @@ impl Secondary {
             limit_bytes: common.config.history_bytes,
             damaged: self.undo_damaged.clone(),
             is_of_fork: point.is_of_fork,
+            keeps_own: point_keeps_own(&common.sb),
         })
     }
 

@@ -177,6 +177,12 @@ coverage_points! {
     PeerWindowTakenBack,
     AnswerHeldForWindow,
     PromotedInWindow,
+    PromotedForPeer,
+    PromotionForPeerEnded,
+    PrimaryGrew,
+    SecondaryGrew,
+    GrewByPromotion,
+    PeerUnfit,
 }
 
 /// How often each branch was taken.

@@ -10,14 +10,23 @@ use crate::time::Mono;
 pub(crate) struct Promotion {
     pub id: CommandId,
     pub force: bool,
-    /// Only while nothing that was acknowledged can be missing.
-    pub in_window: bool,
+    pub proviso: PromotionProviso,
     pub entropy: u64,
+}
+
+/// What must hold still when a promotion is put on record: a rollback before that may take long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PromotionProviso {
+    Nothing,
+    /// Nothing that was acknowledged can be missing.
+    PeerWindow,
+    /// The peer is heard as the secondary: this node is promoted for its clients.
+    SecondaryPeer,
 }
 
 impl Promotion {
     pub fn typed(id: CommandId, force: bool, entropy: u64) -> Promotion {
-        Promotion { id, force, in_window: false, entropy }
+        Promotion { id, force, proviso: PromotionProviso::Nothing, entropy }
     }
 }
 

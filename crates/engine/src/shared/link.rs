@@ -241,9 +241,9 @@ impl PeerLink {
         self.round_trip = if self.round_trip.is_zero() { sample } else { (self.round_trip * 7 + sample) / 8 };
     }
 
-    /// The group may have something to send: it gets a turn.
-    pub fn offer(&mut self, group: GroupId) {
-        self.shares.offer(group, self.part_bytes());
+    /// The group of this weight may have something to send: it gets a turn.
+    pub fn offer(&mut self, group: GroupId, weight: u8) {
+        self.shares.offer(group, self.part_bytes(), weight);
     }
 
     /// Whose turn it is, while the link has credit.

@@ -1,27 +1,44 @@
 //! The scheduler of a link. Groups that have something to send share it by bytes, not by frames: a group's quantum lasts until a part's
 //! bytes are sent, or nothing is left (deficit round robin, Shreedhar and Varghese 1995). One that comes after a rest has its
-//! turn before those that send without end, as RFC 8290 has it for flows: who writes little waits for nobody's sync.
+//! turn before those that send without end, as RFC 8290 has it for flows: who writes little waits for nobody's sync. A group's weight
+//! (`link.weight`) makes its quantum larger or smaller: nobody is starved.
 
 use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::ids::GroupId;
+use crate::limits::LINK_WEIGHT_DEFAULT;
 
 #[derive(Debug, Default)]
 pub(crate) struct LinkScheduler {
     /// Came after a rest. When they have had their turn, or nothing more, they stand behind the others before they may come so again.
     fresh: VecDeque<GroupId>,
     busy: VecDeque<GroupId>,
-    /// Of all that stand in line: what each may still send of its quantum. Below zero: what it took beyond.
-    left_bytes: BTreeMap<GroupId, i64>,
+    /// Of all that stand in line.
+    shares: BTreeMap<GroupId, LinkShare>,
+}
+
+#[derive(Debug)]
+struct LinkShare {
+    /// What it may still send of its quantum. Below zero: what it took beyond.
+    left_bytes: i64,
+    weight: u8,
+}
+
+/// What a group of this weight may send in its turn, where one of the default weight may send a part.
+fn quantum(part_bytes: u64, weight: u8) -> i64 {
+    (part_bytes * u64::from(weight) / u64::from(LINK_WEIGHT_DEFAULT)).max(1) as i64
 }
 
 impl LinkScheduler {
-    /// The group may have something to send.
-    pub fn offer(&mut self, group: GroupId, quantum_bytes: u64) {
-        if let Entry::Vacant(left) = self.left_bytes.entry(group) {
-            left.insert(quantum_bytes as i64);
-            self.fresh.push_back(group);
+    /// The group may have something to send; its weight counts from its next quantum on.
+    pub fn offer(&mut self, group: GroupId, part_bytes: u64, weight: u8) {
+        match self.shares.entry(group) {
+            Entry::Vacant(share) => {
+                share.insert(LinkShare { left_bytes: quantum(part_bytes, weight), weight });
+                self.fresh.push_back(group);
+            }
+            Entry::Occupied(share) => share.into_mut().weight = weight,
         }
     }
 
@@ -30,14 +47,14 @@ impl LinkScheduler {
     }
 
     /// Whose turn it is; it stays so until its share is used up or it rests.
-    pub fn next(&mut self, quantum_bytes: u64) -> Option<GroupId> {
+    pub fn next(&mut self, part_bytes: u64) -> Option<GroupId> {
         loop {
             let group = *self.line().front()?;
-            let left = self.left_bytes.get_mut(&group).expect("it stands in line");
-            if *left > 0 {
+            let share = self.shares.get_mut(&group).expect("it stands in line");
+            if share.left_bytes > 0 {
                 return Some(group);
             }
-            *left += quantum_bytes.max(1) as i64;
+            share.left_bytes += quantum(part_bytes, share.weight);
             self.line().pop_front();
             self.busy.push_back(group);
         }
@@ -45,8 +62,8 @@ impl LinkScheduler {
 
     /// The group whose turn it is sent so much.
     pub fn took(&mut self, group: GroupId, bytes: u64) {
-        if let Some(left) = self.left_bytes.get_mut(&group) {
-            *left -= bytes as i64;
+        if let Some(share) = self.shares.get_mut(&group) {
+            share.left_bytes -= bytes as i64;
         }
     }
 
@@ -58,7 +75,7 @@ impl LinkScheduler {
         if came_fresh && !self.busy.is_empty() {
             self.busy.push_back(group);
         } else {
-            self.left_bytes.remove(&group);
+            self.shares.remove(&group);
         }
     }
 }
@@ -87,7 +104,7 @@ mod tests {
     #[test]
     fn large_and_small_frames_get_the_same_bytes() {
         let mut scheduler = LinkScheduler::default();
-        [A, B].iter().for_each(|group| scheduler.offer(*group, QUANTUM));
+        [A, B].iter().for_each(|group| scheduler.offer(*group, QUANTUM, LINK_WEIGHT_DEFAULT));
         let size = |group| if group == A { 1000 } else { 10 };
         let sent = frames(&mut scheduler, 101 * 20, size);
         let bytes = |group| sent.iter().filter(|g| **g == group).count() as u64 * size(group);
@@ -96,9 +113,23 @@ mod tests {
     }
 
     #[test]
+    fn each_gets_bytes_by_its_weight_and_nobody_none() {
+        let mut scheduler = LinkScheduler::default();
+        [(A, 40), (B, 10), (C, 1)].into_iter().for_each(|(group, weight)| scheduler.offer(group, QUANTUM, weight));
+        let sent = frames(&mut scheduler, 51 * 20, |_| 100);
+        let count = |group| sent.iter().filter(|sent| **sent == group).count();
+        assert_eq!([A, B, C].map(count), [800, 200, 20]);
+        scheduler.offer(A, QUANTUM, 10);
+        // It has the quantum of its next turn already.
+        frames(&mut scheduler, 51, |_| 100);
+        let sent = frames(&mut scheduler, 21 * 20, |_| 100);
+        assert_eq!(sent.iter().filter(|sent| **sent == A).count(), 200, "then it counts");
+    }
+
+    #[test]
     fn what_was_taken_beyond_a_quantum_is_missing_in_the_next() {
         let mut scheduler = LinkScheduler::default();
-        [A, B].iter().for_each(|group| scheduler.offer(*group, QUANTUM));
+        [A, B].iter().for_each(|group| scheduler.offer(*group, QUANTUM, LINK_WEIGHT_DEFAULT));
         let sent = frames(&mut scheduler, 4, |group| if group == A { 2500 } else { 1000 });
         assert_eq!(sent, [A, B, B, A]);
     }
@@ -106,29 +137,29 @@ mod tests {
     #[test]
     fn who_comes_after_a_rest_goes_first_and_only_once() {
         let mut scheduler = LinkScheduler::default();
-        [A, B].iter().for_each(|group| scheduler.offer(*group, QUANTUM));
+        [A, B].iter().for_each(|group| scheduler.offer(*group, QUANTUM, LINK_WEIGHT_DEFAULT));
         frames(&mut scheduler, 3, |_| QUANTUM);
-        scheduler.offer(C, QUANTUM);
-        scheduler.offer(C, QUANTUM);
+        scheduler.offer(C, QUANTUM, LINK_WEIGHT_DEFAULT);
+        scheduler.offer(C, QUANTUM, LINK_WEIGHT_DEFAULT);
         assert_eq!(frames(&mut scheduler, 1, |_| 10), [C]);
         scheduler.rests(C);
-        scheduler.offer(C, QUANTUM);
+        scheduler.offer(C, QUANTUM, LINK_WEIGHT_DEFAULT);
         assert_eq!(frames(&mut scheduler, 4, |_| QUANTUM), [B, C, A, B], "it stands behind those that were there");
         assert_eq!(scheduler.next(QUANTUM), Some(C));
         scheduler.rests(C);
-        scheduler.offer(C, QUANTUM);
+        scheduler.offer(C, QUANTUM, LINK_WEIGHT_DEFAULT);
         assert_eq!(frames(&mut scheduler, 1, |_| QUANTUM), [C], "now it has");
     }
 
     #[test]
     fn nobody_is_asked_when_all_rest() {
         let mut scheduler = LinkScheduler::default();
-        [A, B].iter().for_each(|group| scheduler.offer(*group, QUANTUM));
+        [A, B].iter().for_each(|group| scheduler.offer(*group, QUANTUM, LINK_WEIGHT_DEFAULT));
         for group in [A, B] {
             assert_eq!(scheduler.next(QUANTUM), Some(group));
             scheduler.rests(group);
         }
         assert_eq!(scheduler.next(QUANTUM), None);
-        assert!(scheduler.left_bytes.is_empty());
+        assert!(scheduler.shares.is_empty());
     }
 }

@@ -230,17 +230,20 @@ impl Volumes {
         None
     }
 
-    /// What both devices hold, and the group does not use yet, it uses from now on. Nothing of it was compared.
-    pub fn use_what_both_hold(&mut self, theirs: &[u64]) {
+    /// What both devices hold, and the group does not use yet, it uses from now on. Nothing of it was compared. False: there is no such thing.
+    pub fn use_what_both_hold(&mut self, theirs: &[u64]) -> bool {
+        let mut grows = false;
         for (volume, both) in
             self.all.iter_mut().zip(self.devices.iter().zip(theirs).map(|(ours, theirs)| ours.size_bytes.min(*theirs)))
         {
             let before_bytes = volume.size_bytes();
             if before_bytes < both {
+                grows = true;
                 volume.resize(both);
                 volume.copy.set_unverified(before_bytes / REGION_BYTES, (both - 1) / REGION_BYTES);
             }
         }
+        grows
     }
 }
 

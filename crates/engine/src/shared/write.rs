@@ -1,5 +1,7 @@
 //! A write under way: what it is, what its writer waits for, and how far it came.
 
+use core::time::Duration;
+
 use alloc::vec::Vec;
 
 use crate::ids::*;
@@ -90,6 +92,8 @@ pub(crate) struct WriteOp {
     pub fua: bool,
     /// Since when it waits for the peer: for room first, then for what the peer owes it.
     pub since: Mono,
+    /// For how long writers had been slowed down on purpose when it began to wait for room.
+    pub paced_before: Duration,
     /// Since when it has room and waits for this node alone.
     waits_here_from: Option<Mono>,
     /// Its position in the order of arrival.
@@ -174,6 +178,7 @@ impl WriteOp {
             what,
             fua,
             since,
+            paced_before: Duration::ZERO,
             waits_here_from: None,
             came: 0,
             first: Seq::NONE,

@@ -237,7 +237,7 @@ fn settings_fields() -> Vec<super::bytes::Field> {
             1,
             2,
             format!(
-                "{}. From here to return after: the sender's settings. After forced failover counts where both nodes say the same, \
+                "{}. From here to link weight: the sender's settings. After forced failover counts where both nodes say the same, \
                  the others are for display. [A further \
                  key](change.md#a-configuration-key) is a new protocol version",
                 modes()
@@ -260,6 +260,7 @@ fn settings_fields() -> Vec<super::bytes::Field> {
         number("fallback latency", 8, 0xc0, "ns"),
         number("fallback after", 8, 0xc1, "ns"),
         number("return after", 8, 0xc2, "ns"),
+        number("link weight", 1, 40, "1 to 100"),
     ]
 }
 

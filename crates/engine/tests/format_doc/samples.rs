@@ -215,6 +215,7 @@ pub fn hello() -> GroupHello {
             autosync: true,
             queue_bytes: 0xb8,
             queue_items: 0xb9,
+            link_weight: 40,
             start_alone: StartAlone::Wait(Duration::from_nanos(0xba)),
             after_forced_failover: AfterForcedFailover::KeepPromoted,
             when_full: WhenFull::Bitmap,

@@ -444,7 +444,7 @@ pub struct MarkStatus {
     #[serde(default)]
     pub error: Option<String>,
     /// the sync overwrites a history of this node's own: before it ends, the file `delta` holds what it overwrote, and `mark drop` needs
-    /// `--discard`
+    /// `--discard`, as it does where a volume that such a sync left out is still set aside or detached
     #[serde(default)]
     pub delta: bool,
 }

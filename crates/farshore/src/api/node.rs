@@ -35,6 +35,9 @@ pub struct NodeView {
     /// NBD connections of all exports; `null` from an older daemon
     #[serde(default)]
     pub clients: Option<ClientsStatus>,
+    /// where the node keeps its own files; `null` from an older daemon
+    #[serde(default)]
+    pub state_directory: Option<StateDirectoryView>,
     /// log lines not written since the daemon's start: a full disk, or a pipe that nobody read
     #[serde(default)]
     pub lost_log_lines: u64,
@@ -78,6 +81,18 @@ pub struct TlsStatus {
     pub authority_until: String,
     /// SHA-256 of this node's certificate, hexadecimal
     pub fingerprint: String,
+}
+
+/// Where a node keeps journals, queues and undo stores: customers' data. With the setting `queues` the less protected of the two directories.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct StateDirectoryView {
+    /// the setting `state`, or `queues`
+    pub path: String,
+    /// what lies there is encrypted at rest, by dm-crypt or the file system; `null`: that cannot be told
+    pub encrypted: Option<bool>,
+    /// by what it is encrypted, what it lies on, or why that cannot be told
+    pub lies: String,
 }
 
 /// What the groups of a node share.

@@ -10,6 +10,75 @@ pub const STATS_SCHEMA: &str = "farshore-stats/1";
 /// The schema of [`QueueReport`].
 pub const QUEUE_SCHEMA: &str = "farshore-queue/1";
 
+/// The schema of [`RpoReport`].
+pub const RPO_SCHEMA: &str = "farshore-rpo/1";
+
+/// How well groups kept to `rpo.warn` and `rpo.error`: what `rpo --json` prints.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RpoReport {
+    /// name and version of this schema
+    pub schema: &'static str,
+    /// one per group
+    pub groups: Vec<RpoHistory>,
+}
+
+/// How well one group did, as the events of its nodes have it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RpoHistory {
+    /// the group
+    pub group: String,
+    /// milliseconds since 1970: where the history begins
+    pub since_unix_ms: u64,
+    /// milliseconds since 1970: now
+    pub until_unix_ms: u64,
+    /// one per threshold that is set, or was passed
+    pub levels: Vec<RpoLevel>,
+    /// each time that a threshold was passed, oldest first
+    pub missed: Vec<RpoMiss>,
+}
+
+/// One threshold over that time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RpoLevel {
+    /// `warn` or `error`
+    pub level: String,
+    /// seconds, as it is set now; `null`: off
+    pub threshold_s: Option<f64>,
+    /// seconds in which a primary said that it watched its lag for it; of the others nothing is claimed
+    pub watched_s: f64,
+    /// of the watched time the part in which the lag was within it, 0 to 1; `null`: nobody watched
+    pub met_share: Option<f64>,
+    /// seconds of the watched time in which it was not
+    pub missed_s: f64,
+    /// how often it was passed
+    pub times: u64,
+    /// seconds: the longest of them
+    pub longest_s: f64,
+}
+
+/// One time that a threshold was passed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RpoMiss {
+    /// `warn` or `error`
+    pub level: String,
+    /// the primary that saw it
+    pub node: String,
+    /// milliseconds since 1970, by that node's clock
+    pub since_unix_ms: u64,
+    /// the same of its end; `null`: not over yet, as far as its events say
+    pub until_unix_ms: Option<u64>,
+    /// seconds; until now where it is not over
+    pub lasted_s: f64,
+    /// seconds: the threshold as it was then
+    pub threshold_s: Option<f64>,
+    /// why nobody watched any more, if it ended with that
+    pub reason: Option<String>,
+}
+
 /// What a node did in one stretch of time: a line of `stats --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

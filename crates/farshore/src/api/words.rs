@@ -228,7 +228,8 @@ words!(
         BothReceived = "both-received",
         /// complete here, and in the queue: losing this node loses the queue
         Queued = "queued",
-        /// complete here, its region dirty. Also in `syncing`: the other node has no usable copy before the sync or snapshot ends
+        /// complete here, its region dirty. Also in `syncing`: promoted before the sync or snapshot ends, the other node goes
+        /// back to `peers[].recovery_point`
         LocalOnly = "local-only",
         /// none: writers wait until the peer is back
         Held = "held",

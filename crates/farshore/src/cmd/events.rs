@@ -15,7 +15,7 @@ use super::reach::{self, may_restart, unexpected};
 use super::status::colours_wanted;
 use crate::api::client::{ControlClient, Unanswered};
 use crate::api::{ApiRequest, ErrorCode, Reply};
-use crate::args::EventsArgs;
+use crate::args::events::EventsArgs;
 use crate::events::merge::{EventPositions, merged};
 use crate::events::{EventPage, EventRecord, unix_ms};
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, clean_lines, print, warn};
@@ -109,16 +109,32 @@ fn warn_of_none(args: &EventsArgs) {
     let _ = writeln!(std::io::stderr(), "{}", clean_lines(&format!("farshore: no events{of}{since}")));
 }
 
+/// All that the nodes have kept, oldest first; and whether nothing is known to be missing, of which the user was told.
+///
+/// # Errors
+/// The daemon here does not answer.
+pub(super) fn read_all(socket: PathBuf) -> Result<(Vec<EventRecord>, bool), CommandFailure> {
+    let mut reading = EventReading::new(socket, None, EventStart::default(), false);
+    let events = reading.read()?;
+    Ok((events, reading.is_whole()))
+}
+
 /// The moment that `--since` means, milliseconds since 1970.
-fn since(text: &str, now_unix_ms: u64) -> Result<u64, CommandFailure> {
-    if let Ok(ago) = parse_duration(text) {
+///
+/// # Errors
+/// What a moment looks like.
+pub(super) fn since(text: &str, now_unix_ms: u64) -> Result<u64, CommandFailure> {
+    // A day of 24 hours; a duration for a setting has none, as days differ.
+    let days = text.strip_suffix('d').and_then(|days| days.trim().parse::<u32>().ok());
+    let ago = days.map(|days| Duration::from_secs(86_400) * days);
+    if let Some(ago) = ago.or_else(|| parse_duration(text).ok()) {
         return Ok(now_unix_ms.saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)));
     }
     match text.parse::<Timestamp>() {
         // Before 1970 there are no events.
         Ok(time) => Ok(u64::try_from(time.as_millisecond()).unwrap_or(0)),
         Err(_) => Err(CommandFailure::usage(format!(
-            "--since: {text:?} is neither a duration such as \"2h\" or \"30m\" nor a time such as \"2026-11-27T08:00:00Z\" or \
+            "--since: {text:?} is neither a duration such as \"2h\" or \"7d\" nor a time such as \"2026-11-27T08:00:00Z\" or \
              \"2026-11-27T08:00:00+01:00\""
         ))),
     }
@@ -381,6 +397,7 @@ mod tests {
     fn a_moment_is_a_duration_ago_or_a_time() {
         let now = 1_796_000_000_000;
         assert_eq!(since("2h", now).ok(), Some(now - 2 * 3_600_000));
+        assert_eq!(since("7d", now).ok(), Some(now - 7 * 86_400_000));
         assert_eq!(since("2026-11-30T02:53:20+02:00", now).ok(), Some(now));
         assert_eq!(since("1960-01-01T00:00:00Z", now).ok(), Some(0));
         for wrong in ["yesterday", "2h ago", "5", "2026-11-27", "2026-11-27T08:00:00"] {

@@ -152,7 +152,9 @@ fn rendered(args: &StatusArgs, status: &NodeView) -> String {
     if form(args) == StatusForm::Json {
         return serde_json::to_string(status).map(|line| line + "\n").unwrap_or_default();
     }
-    show::status(status, &paint())
+    // Whoever asks for one group has no question about the node's disks.
+    let state_directory = status.state_directory.clone().filter(|_| args.group.is_none());
+    show::status(&NodeView { state_directory, ..status.clone() }, &paint())
 }
 
 /// As standard output takes it.

@@ -14,6 +14,7 @@ mod roles;
 mod schedule;
 mod scrubs;
 mod switchover;
+mod unopened;
 mod values;
 
 use std::cell::RefCell;
@@ -148,9 +149,10 @@ impl Desk {
     ) -> Desk {
         let (overrides, link_overrides) = (Mutex::new(overrides), Mutex::new(link_overrides));
         let now = config.get();
-        let state = &now.node(&node).expect("the node was looked up before").state;
+        let here = now.node(&node).expect("the node was looked up before");
+        let state = &here.state;
         let groups = || now.groups_of(&node).map(|group| group.name.as_str());
-        let (watch, terms) = (StateWatch::new(state), Terms::new(state, terms));
+        let (watch, terms) = (StateWatch::new(here), Terms::new(state, terms));
         let (role_changes, demotions) = (RoleChanges::default(), Demotions::read(state, groups()));
         let (scrubs, reverses) = (Scrubs::new(state), Reverses::read(state, groups()));
         let changing = Mutex::new(());
@@ -502,9 +504,7 @@ impl Desk {
                 group.scrub = self.scrubs.view(named.scrub, group, unix_ms());
             }
             self.terms.show(group);
-            if let Some(reverse) = &mut group.reverse {
-                reverse.why = self.reverses.why(&group.name).or(reverse.why.take());
-            }
+            self.reverses.show(group, self.node.as_str());
             group.warnings.extend(self.terms.unrecorded(&group.name));
         }
         self.add_what_is_known_here(&mut status);
@@ -514,6 +514,7 @@ impl Desk {
     /// What needs no answer of the data thread.
     fn add_what_is_known_here(&self, status: &mut NodeView) {
         status.warnings.extend(self.watch.warnings());
+        status.state_directory = Some(self.watch.directory());
         if let Some(renewal) = &self.renewal {
             status.warnings.extend(renewal.warnings());
             status.tls = Some(renewal.status());
@@ -634,7 +635,7 @@ impl Desk {
         if let (Err((key, why)), true) = (effective.check_ladder(), was_sound) {
             return Ok(Reply::error(ErrorCode::BadValue, format!("{key}: {why}")));
         }
-        let command = Command::Set(effective.for_engine());
+        let command = Command::Set(self.reverses.settings_now(name, effective.for_engine()));
         let mut warnings = match self.control.command(id, command).await? {
             CommandResult::Done(_) | CommandResult::Unchanged(_) => Vec::new(),
             CommandResult::Warning(text) => vec![text],

@@ -22,14 +22,17 @@ pub(super) fn of_group(node: &NodeName, group: &ConfiguredGroup, now: &GroupStat
             let differs_bytes = if is_full { volume_bytes(now) } else { now.peer.dirty_bytes };
             let (need, have) = (space_for_sync(differs_bytes, volume_bytes(now)), group.layout.history_bytes);
             // Whether the image is of a fork is the other node's word alone: what is printed is right for both.
-            paused((group.name.as_str(), false), group.peer_of(node)?.as_str(), need, have)
-                .map(|warning| format!("{warning}. Refused with 'delta-unsaved', it is of a fork: '--discard' loses what only that node has"))
+            paused((group.name.as_str(), false), group.peer_of(node)?.as_str(), need, have).map(|warning| {
+                format!(
+                    "{warning}. Refused with 'delta-unsaved', it keeps what only that node has: '--discard' loses that"
+                )
+            })
         }
         Role::Primary if full_sync_wanted(now.state, now.meeting).is_some() => of_full_sync(node, group, now, true),
         Role::Secondary if stands_still => {
             let point = now.rollback_point.as_ref()?;
             let need = point.used_bytes.saturating_add(point.reserved_bytes);
-            paused((group.name.as_str(), point.is_of_fork), node.as_str(), need, point.limit_bytes)
+            paused((group.name.as_str(), point.keeps_own), node.as_str(), need, point.limit_bytes)
         }
         _ => None,
     }
@@ -74,9 +77,9 @@ fn reserved_for_all(bytes: u64) -> u64 {
     space_for_sync(bytes, bytes)
 }
 
-/// How the image before a sync is given up; of a fork with it what only that node has.
-fn given_up((group, is_of_fork): (&str, bool)) -> String {
-    let discard = if is_of_fork { " --discard', which loses what only that node has" } else { "'" };
+/// How the image before a sync is given up; `keeps_own`: with it what only that node has.
+fn given_up((group, keeps_own): (&str, bool)) -> String {
+    let discard = if keeps_own { " --discard', which loses what only that node has" } else { "'" };
     format!("'farshore mark list {group}', 'farshore mark drop {group} NAME{discard}")
 }
 

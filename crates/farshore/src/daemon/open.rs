@@ -27,12 +27,13 @@ use super::detached::DetachRecord;
 use super::device_record::GroupDevices;
 use super::devices::{self, ClosedGroup, StartDecision};
 use super::difference::compare;
+use super::disk_queue::QueuePlace;
 use super::group_directory::{self, GROUPS};
 use super::names::Strays;
 use super::patience::Patience;
 use super::reverses::Reverses;
 use super::seals::{GroupSeals, Seals};
-use super::{disk_queue, link_rate, other_volumes, state_files, terms};
+use super::{link_rate, other_volumes, state_files, terms};
 
 /// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
 /// waits for memory.
@@ -329,7 +330,8 @@ impl GroupOpening<'_> {
             let directory = self.state.join(GROUPS).join(open.config.name.as_str());
             let recorded = group_directory::recorded(&directory, self.config.group_tag(&open.config));
             let is_needed = recorded.is_some_and(|recorded| recorded.queue_redo);
-            stores.queue = disk_queue::open(&directory, &open.config, is_needed, self.patience);
+            let here = self.config.node(self.node).expect("the node was looked up before");
+            stores.queue = QueuePlace::of(here).open(&open.config, is_needed, self.patience);
         }
     }
 
@@ -416,7 +418,11 @@ pub(super) fn setup(
     notices: NoticeSender,
 ) -> DriverSetup {
     let here = config.node(node).expect("the node was looked up before");
-    let settings = |group: &OpenGroup| overrides.of(&group.config.name).effective(&group.config.settings).for_engine();
+    let reverses = Reverses::read(&here.state, config.groups_of(node).map(|group| group.name.as_str()));
+    let settings = |group: &OpenGroup| {
+        let settings = overrides.of(&group.config.name).effective(&group.config.settings).for_engine();
+        reverses.settings_now(group.config.name.as_str(), settings)
+    };
     let memory_bytes = config.memory_bytes(here);
     let mut engine_groups = Vec::new();
     let mut setups = Vec::new();
@@ -447,8 +453,7 @@ pub(super) fn setup(
         front_bytes: bytes(memory_bytes.saturating_mul(2).saturating_add(FRONT_IN_FLIGHT_BYTES)),
         // The windows keep it lower, also those of groups that come later.
         arriving_bytes: bytes(memory_bytes.saturating_mul(2).saturating_add(largest_frames)),
-        served: Reverses::read(&here.state, config.groups_of(node).map(|group| group.name.as_str()))
-            .served(config, node),
+        served: reverses.served(config, node),
         notices,
     }
 }

@@ -9,28 +9,35 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use engine::Settings;
 use host::driver::ServedElsewhere;
+use settings::limits::{NAME_BYTES_MAX, VOLUMES_MAX};
 use settings::{Config, NodeName, durable};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::checked_text;
 use super::group_directory::GROUPS;
+use crate::api::GroupView;
 
 /// In the directory of a group.
 const FILE: &str = "reverse";
 const HEAD: &str = "farshore reverse 1";
-const BYTES_MAX: u64 = 4096;
-/// Words of its one line.
+const BYTES_MAX: u64 = 1 << 16;
+const _: () = assert!((VOLUMES_MAX * (NAME_BYTES_MAX + 1)) as u64 + 256 <= BYTES_MAX);
+/// Words of its first line.
 const SERVER: &str = "server";
 const HOME: &str = "home";
 const FULL: &str = "full";
 const GIVES_UP: &str = "gives-up";
 const DISCARD: &str = "discard";
 const SKIP_HOOKS: &str = "skip-hooks";
+/// Begins its second line, which names volumes.
+const WITHOUT_DEAD: &str = "without-dead";
 /// How long the state disk is waited for.
 const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -38,7 +45,7 @@ const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 const IN_VAIN_AFTER: Duration = Duration::from_secs(3);
 
 /// What this node is in a reverse sync.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ReversePlace {
     /// Its clients are served by the peer.
     Home(ReverseHome),
@@ -47,7 +54,7 @@ pub(super) enum ReversePlace {
 }
 
 /// What is still to be ordered of the peer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReverseHome {
     /// A full sync.
     pub full: bool,
@@ -56,12 +63,15 @@ pub(super) struct ReverseHome {
 }
 
 /// How what the peer lacks is given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct GivesUp {
     /// Nothing of it is saved.
     pub discard: bool,
     /// No command of the configuration is run at the peer.
     pub skip_hooks: bool,
+    /// The volumes with dead disks that the operator agreed to lose. As long as any is named this node is the primary still, or was demoted a
+    /// moment ago: it serves nobody and sends nothing, and the next run of the daemon demotes it without these volumes, and without no other.
+    pub without_dead: Vec<String>,
 }
 
 /// A reverse sync of a group.
@@ -87,6 +97,24 @@ pub(super) struct Reverses {
     begun: Cell<u64>,
     /// Groups that are primary for a moment, and send nothing unasked.
     still: RefCell<BTreeSet<String>>,
+    /// Groups of which one is being begun, on record or not.
+    begins: RefCell<BTreeSet<String>>,
+    /// The numbers of those that a forced promotion has ended, by group, until another one begins.
+    forced: RefCell<BTreeMap<String, u64>>,
+    /// Records are written one after the other: one that nobody waits for any more comes before what is written next.
+    writes: Arc<Mutex<()>>,
+}
+
+/// A reverse sync that is being begun, until this is dropped: no other one of its group is.
+pub(super) struct ReverseBegun<'a> {
+    reverses: &'a Reverses,
+    group: String,
+}
+
+impl Drop for ReverseBegun<'_> {
+    fn drop(&mut self) {
+        self.reverses.begins.borrow_mut().remove(&self.group);
+    }
 }
 
 impl Reverses {
@@ -105,8 +133,29 @@ impl Reverses {
             };
             Some((name.to_owned(), KnownReverse { why, ..KnownReverse::new(place, 0) }))
         });
-        let known = RefCell::new(known.collect());
-        Reverses { groups, known, begun: Cell::new(0), still: RefCell::default() }
+        let known: BTreeMap<String, KnownReverse> = known.collect();
+        let still =
+            known.iter().filter(|(_, known)| known.place.stands_still()).map(|(name, _)| name.clone()).collect();
+        Reverses {
+            groups,
+            known: RefCell::new(known),
+            begun: Cell::new(0),
+            still: RefCell::new(still),
+            begins: RefCell::default(),
+            forced: RefCell::default(),
+            writes: Arc::default(),
+        }
+    }
+
+    /// Nobody else begins one of this group meanwhile. `None`: somebody does.
+    pub fn begin(&self, group: &str) -> Option<ReverseBegun<'_>> {
+        let is_first = self.begins.borrow_mut().insert(group.to_owned());
+        is_first.then(|| ReverseBegun { reverses: self, group: group.to_owned() })
+    }
+
+    /// One is being begun here, on record or not.
+    pub fn is_begun(&self, group: &str) -> bool {
+        self.begins.borrow().contains(group)
     }
 
     /// What the data thread begins with.
@@ -116,7 +165,13 @@ impl Reverses {
             let Some(peer) = group.peer_of(node) else { continue };
             let id = config.group_id(group);
             match self.place(group.name.as_str()) {
-                Some(ReversePlace::Home(_)) => served.forwarded.push(id),
+                Some(place @ ReversePlace::Home(_)) => {
+                    if place.stands_still() {
+                        // What clients wrote before the demotion would be given up.
+                        served.lent.push((id, config.node_id(peer)));
+                    }
+                    served.forwarded.push(id);
+                }
                 Some(ReversePlace::Server) => served.lent.push((id, config.node_id(peer))),
                 None => {}
             }
@@ -125,7 +180,7 @@ impl Reverses {
     }
 
     pub fn place(&self, group: &str) -> Option<ReversePlace> {
-        self.known.borrow().get(group).map(|known| known.place)
+        self.known.borrow().get(group).map(|known| known.place.clone())
     }
 
     pub fn is_home(&self, group: &str) -> bool {
@@ -140,6 +195,17 @@ impl Reverses {
         }
     }
 
+    /// Which one of this run of the daemon it is: 0 is one that an earlier run has begun.
+    pub fn number(&self, group: &str) -> Option<u64> {
+        self.known.borrow().get(group).map(|known| known.number)
+    }
+
+    /// What an earlier run of the daemon was about to do without dead disks. Of one of this run its own command knows what became of it.
+    pub fn left_over(&self, group: &str) -> Option<ReverseHome> {
+        let home = self.home(group).filter(|_| self.number(group) == Some(0))?;
+        home.names_dead().then_some(home)
+    }
+
     pub fn is_server(&self, group: &str) -> bool {
         self.place(group) == Some(ReversePlace::Server)
     }
@@ -151,19 +217,24 @@ impl Reverses {
         homes.map(|(name, known)| (name.clone(), known.number)).collect()
     }
 
+    /// The numbers of those that a forced promotion of this node has ended, by group.
+    pub fn forced_numbers(&self) -> BTreeMap<String, u64> {
+        self.forced.borrow().clone()
+    }
+
     /// Groups whose clients are at home here.
     pub fn homes(&self) -> Vec<String> {
-        self.of_place(|place| place != ReversePlace::Server)
+        self.of_place(|place| *place != ReversePlace::Server)
     }
 
     /// Groups that this node serves for its peer, or is about to.
     pub fn servers(&self) -> Vec<String> {
-        self.of_place(|place| place == ReversePlace::Server)
+        self.of_place(|place| *place == ReversePlace::Server)
     }
 
-    fn of_place(&self, is_it: impl Fn(ReversePlace) -> bool) -> Vec<String> {
+    fn of_place(&self, is_it: impl Fn(&ReversePlace) -> bool) -> Vec<String> {
         let known = self.known.borrow();
-        known.iter().filter(|(_, known)| is_it(known.place)).map(|(name, _)| name.clone()).collect()
+        known.iter().filter(|(_, known)| is_it(&known.place)).map(|(name, _)| name.clone()).collect()
     }
 
     /// The peer serves its clients itself, as far as is known now: whether that has been so for long enough to be believed.
@@ -185,7 +256,7 @@ impl Reverses {
     pub fn refused(&self, group: &str, why: String, again: Duration) {
         if let Some(known) = self.known.borrow_mut().get_mut(group) {
             if known.why.as_ref() != Some(&why) {
-                tracing::info!("{group}: this node does not take over from its peer yet: {why}");
+                tracing::info!("{group}: the reverse sync does not go on yet: {why}");
             }
             (known.why, known.next_try) = (Some(why), Some(Instant::now() + again));
         }
@@ -208,18 +279,32 @@ impl Reverses {
         }
     }
 
-    /// Until its role has changed the group begins no sync, whatever its settings say.
-    pub fn stands_still(&self, group: &str, is_still: bool) {
+    /// Until its role has changed the group begins no sync, whatever its settings say. True: this is new.
+    pub fn stands_still(&self, group: &str, is_still: bool) -> bool {
         let mut still = self.still.borrow_mut();
         match is_still {
-            true => _ = still.insert(group.to_owned()),
-            false => _ = still.remove(group),
+            true => still.insert(group.to_owned()),
+            false => still.remove(group),
         }
+    }
+
+    pub fn is_still(&self, group: &str) -> bool {
+        self.still.borrow().contains(group)
+    }
+
+    /// As the group is shown: why it does not go on, and whose clients are served where. One that stands still serves nobody.
+    pub fn show(&self, shown: &mut GroupView, node: &str) {
+        let Some(reverse) = &mut shown.reverse else { return };
+        if reverse.server == node && self.is_home(&shown.name) {
+            std::mem::swap(&mut reverse.home, &mut reverse.server);
+            reverse.connected = false;
+        }
+        reverse.why = self.why(&shown.name).or(reverse.why.take());
     }
 
     /// What the group's settings are for the data path now.
     pub fn settings_now(&self, group: &str, settings: Settings) -> Settings {
-        let autosync = settings.autosync && !self.still.borrow().contains(group);
+        let autosync = settings.autosync && !self.is_still(group);
         Settings { autosync, ..settings }
     }
 
@@ -228,17 +313,63 @@ impl Reverses {
     /// # Errors
     /// A sentence: the state disk takes no change, or does not answer.
     pub async fn record(&self, group: &str, place: ReversePlace) -> Result<(), String> {
-        self.written(group, Some(place)).await?;
+        if let Err(why) = self.written(group, Some(place.clone())).await {
+            if self.place(group).is_none() {
+                // It may be written when nobody waits for it any more.
+                tokio::spawn(self.writing(group, None));
+            }
+            return Err(why);
+        }
         let mut known = self.known.borrow_mut();
         match known.get_mut(group) {
             // What it had come to nothing for counts no more.
-            Some(known) => *known = KnownReverse { why: None, next_try: None, place, ..known.clone() },
+            Some(known) => known.is_at(place),
             None => {
                 self.begun.set(self.begun.get() + 1);
+                self.forced.borrow_mut().remove(group);
                 known.insert(group.to_owned(), KnownReverse::new(place, self.begun.get()));
             }
         }
         Ok(())
+    }
+
+    /// A step of one that is known is on record, unless that has ended meanwhile. False: it has, and is not on record any more.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn goes_on(&self, group: &str, place: ReversePlace) -> Result<bool, String> {
+        let Some(before) = self.number(group) else { return Ok(false) };
+        self.written(group, Some(place.clone())).await?;
+        match self.number(group) {
+            Some(now) if now == before => {
+                if let Some(known) = self.known.borrow_mut().get_mut(group) {
+                    known.is_at(place);
+                }
+                Ok(true)
+            }
+            // Another one has a record of its own, which comes behind this one.
+            Some(_) => Ok(false),
+            None => self.written(group, None).await.map(|()| false),
+        }
+    }
+
+    /// The role of this node is another one, or is about to be: no run of the daemon demotes it without dead disks any more. False: the reverse
+    /// sync has ended meanwhile.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn leaves_dead_behind(&self, group: &str) -> Result<bool, String> {
+        match self.home(group) {
+            Some(home) if home.names_dead() => self.goes_on(group, ReversePlace::Home(home.without_names())).await,
+            found => Ok(found.is_some()),
+        }
+    }
+
+    /// It does not go on, whether that can be recorded or not: nothing more is done in this run without dead disks.
+    pub fn never_began(&self, group: &str) {
+        if let Some(KnownReverse { place: ReversePlace::Home(home), .. }) = self.known.borrow_mut().get_mut(group) {
+            *home = std::mem::take(home).without_names();
+        }
     }
 
     /// It is over.
@@ -253,26 +384,62 @@ impl Reverses {
         Ok(())
     }
 
+    /// A forced promotion of this node has ended it, on record or not.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn end_by_force(&self, group: &str) -> Result<(), String> {
+        if let Some(known) = self.known.borrow_mut().remove(group) {
+            self.forced.borrow_mut().insert(group.to_owned(), known.number);
+        }
+        self.written(group, None).await
+    }
+
     async fn written(&self, group: &str, place: Option<ReversePlace>) -> Result<(), String> {
-        let path = self.groups.join(group).join(FILE);
-        let shown = path.display().to_string();
-        let write = move || match place {
-            Some(place) => durable::replace(&path, encode(place).as_bytes()),
-            None => remove(&path),
-        };
-        match timeout(RECORD_PATIENCE, tokio::task::spawn_blocking(write)).await {
-            Ok(written) => {
-                let written = written.expect("writing a file does not panic");
-                written.map_err(|error| format!("{shown} cannot be written: {error}"))
-            }
+        let shown = self.path(group).display().to_string();
+        match timeout(RECORD_PATIENCE, self.writing(group, place)).await {
+            Ok(written) => written.map_err(|error| format!("{shown} cannot be written: {error}")),
             Err(_) => Err(format!("{shown} is not written after {RECORD_PATIENCE:?}: the state disk does not answer")),
         }
+    }
+
+    fn path(&self, group: &str) -> PathBuf {
+        self.groups.join(group).join(FILE)
+    }
+
+    fn writing(
+        &self,
+        group: &str,
+        place: Option<ReversePlace>,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let (path, writes) = (self.path(group), self.writes.clone());
+        async move {
+            let turn = writes.lock_owned().await;
+            let write = move || {
+                let _turn = turn;
+                match place {
+                    Some(place) => durable::replace(&path, encode(&place).as_bytes()),
+                    None => remove(&path),
+                }
+            };
+            tokio::task::spawn_blocking(write).await.expect("writing a file does not panic")
+        }
+    }
+}
+
+impl ReversePlace {
+    fn stands_still(&self) -> bool {
+        matches!(self, ReversePlace::Home(home) if home.names_dead())
     }
 }
 
 impl KnownReverse {
     fn new(place: ReversePlace, number: u64) -> KnownReverse {
         KnownReverse { number, place, why: None, next_try: None, in_vain_since: None, is_busy: false }
+    }
+
+    fn is_at(&mut self, place: ReversePlace) {
+        (self.place, self.why, self.next_try) = (place, None, None);
     }
 }
 
@@ -284,14 +451,20 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn encode(place: ReversePlace) -> String {
-    let words = match place {
-        ReversePlace::Home(home) => home.words().join(" "),
-        ReversePlace::Server => SERVER.to_owned(),
-    };
-    let text = format!("{HEAD}\nplace {words}\n");
+fn encode(place: &ReversePlace) -> String {
+    let text = body(place);
     let checksum = crc32c::crc32c(text.as_bytes());
     format!("{text}checksum {checksum:08x}\n")
+}
+
+/// Its lines before the checksum.
+fn body(place: &ReversePlace) -> String {
+    let (words, dead) = match place {
+        ReversePlace::Home(home) => (home.words().join(" "), home.dead().join(" ")),
+        ReversePlace::Server => (SERVER.to_owned(), String::new()),
+    };
+    let dead = if dead.is_empty() { dead } else { format!("{WITHOUT_DEAD} {dead}\n") };
+    format!("{HEAD}\nplace {words}\n{dead}")
 }
 
 /// `None`: there is none.
@@ -303,28 +476,33 @@ fn read(path: &Path) -> anyhow::Result<Option<ReversePlace>> {
     let mut text = String::new();
     file.take(BYTES_MAX).read_to_string(&mut text).context("cannot be read")?;
     let body = checked_text::body(&text).context("is damaged")?;
-    let mut lines = body.lines();
-    if lines.next() != Some(HEAD) {
+    if body.lines().next() != Some(HEAD) {
         bail!("it begins in another way than this program knows");
     }
-    let place = lines.next().and_then(|line| decode(line.strip_prefix("place ")?));
-    place.map(Some).context("it has a line that is none of a reverse sync")
+    decode(&body).map(Some).context("it has a line that is none of a reverse sync")
 }
 
-fn decode(words: &str) -> Option<ReversePlace> {
-    if words == SERVER {
-        return Some(ReversePlace::Server);
-    }
-    let words: Vec<&str> = words.split(' ').collect();
+fn decode(text: &str) -> Option<ReversePlace> {
+    let mut lines = text.lines().skip(1);
+    let words: Vec<&str> = lines.next()?.strip_prefix("place ")?.split(' ').collect();
+    let dead = lines.next().and_then(|line| line.strip_prefix(WITHOUT_DEAD)).unwrap_or_default();
     let has = |word| words.contains(&word);
-    let gives_up = has(GIVES_UP).then(|| GivesUp { discard: has(DISCARD), skip_hooks: has(SKIP_HOOKS) });
-    let home = ReverseHome { full: has(FULL), gives_up };
-    (home.words() == words).then_some(ReversePlace::Home(home))
+    let gives_up = has(GIVES_UP).then(|| GivesUp {
+        discard: has(DISCARD),
+        skip_hooks: has(SKIP_HOOKS),
+        without_dead: dead.split_whitespace().map(str::to_owned).collect(),
+    });
+    let place = match has(SERVER) {
+        true => ReversePlace::Server,
+        false => ReversePlace::Home(ReverseHome { full: has(FULL), gives_up }),
+    };
+    // Nothing else stands there, and no word twice.
+    (body(&place) == text).then_some(place)
 }
 
 impl ReverseHome {
-    fn words(self) -> Vec<&'static str> {
-        let is = |wish: fn(GivesUp) -> bool| self.gives_up.is_some_and(wish);
+    fn words(&self) -> Vec<&'static str> {
+        let is = |wish: fn(&GivesUp) -> bool| self.gives_up.as_ref().is_some_and(wish);
         let all = [
             (HOME, true),
             (FULL, self.full),
@@ -333,6 +511,20 @@ impl ReverseHome {
             (SKIP_HOOKS, is(|gives_up| gives_up.skip_hooks)),
         ];
         all.into_iter().filter(|(_, is_said)| *is_said).map(|(word, _)| word).collect()
+    }
+
+    /// The volumes that it goes on without.
+    fn dead(&self) -> &[String] {
+        self.gives_up.as_ref().map_or(&[], |gives_up| &gives_up.without_dead)
+    }
+
+    fn names_dead(&self) -> bool {
+        !self.dead().is_empty()
+    }
+
+    fn without_names(self) -> ReverseHome {
+        let gives_up = self.gives_up.map(|gives_up| GivesUp { without_dead: Vec::new(), ..gives_up });
+        ReverseHome { gives_up, ..self }
     }
 }
 
@@ -348,15 +540,18 @@ mod tests {
         let before = reverses();
         assert_eq!(before.place("db"), None);
         let homes = [false, true].into_iter().flat_map(|full| {
-            let gives_up = [(false, false), (true, false), (true, true)];
-            let gives_up = gives_up.map(|(discard, skip_hooks)| Some(GivesUp { discard, skip_hooks }));
+            let gives_up = [(false, false, 0), (true, false, 1), (true, true, 2)];
+            let gives_up = gives_up.map(|(discard, skip_hooks, dead)| {
+                let without_dead = ["data", "log"][..dead].iter().map(|name| (*name).to_owned()).collect();
+                Some(GivesUp { discard, skip_hooks, without_dead })
+            });
             let all = gives_up.into_iter().chain([None]);
             all.map(move |gives_up| ReversePlace::Home(ReverseHome { full, gives_up }))
         });
         for place in homes.chain([ReversePlace::Server]) {
-            before.record("db", place).await.expect("written");
+            before.record("db", place.clone()).await.expect("written");
             for known in [&before, &reverses()] {
-                assert_eq!((known.place("db"), known.why("db")), (Some(place), None));
+                assert_eq!((known.place("db"), known.why("db")), (Some(place.clone()), None));
             }
             let number = (place != ReversePlace::Server).then_some(1);
             assert_eq!(before.home_numbers().get("db").copied(), number);
@@ -365,13 +560,57 @@ mod tests {
         assert!(before.why("db").is_some() && !before.is_due("db"));
         before.record("db", ReversePlace::Home(ReverseHome::default())).await.expect("written");
         assert!(before.why("db").is_none() && before.is_due("db"), "another step, and not tried yet");
-        for wrong in ["home discard", "home full full", "home gives-up full", "full", "server full", ""] {
-            assert_eq!(decode(wrong), None, "{wrong:?}");
+        let wrong = [
+            "home discard",
+            "home full full",
+            "home gives-up full",
+            "full",
+            "server full",
+            "",
+            "home gives-up without-dead",
+        ];
+        let dead = ["home\nwithout-dead data", "home gives-up\nwithout-dead", "home gives-up\nwithout-dead data\nmore"];
+        for wrong in wrong.into_iter().chain(dead) {
+            assert_eq!(decode(&format!("{HEAD}\nplace {wrong}\n")), None, "{wrong:?}");
         }
         before.end("db").await.expect("removed");
         for known in [&before, &reverses()] {
             assert_eq!(known.place("db"), None);
         }
+    }
+
+    /// A step that was under way put a reverse sync on record again that a forced promotion had ended.
+    #[tokio::test]
+    async fn a_step_leaves_no_record_behind_what_has_ended() {
+        let state = tempfile::tempdir().expect("a directory");
+        fs::create_dir_all(state.path().join(GROUPS).join("db")).expect("made");
+        let reverses = Reverses::read(state.path(), ["db"].into_iter());
+        let (home, kept) = (
+            ReversePlace::Home(ReverseHome { full: true, gives_up: None }),
+            ReversePlace::Home(ReverseHome::default()),
+        );
+        let on_record = || Reverses::read(state.path(), ["db"].into_iter()).place("db");
+        assert_eq!((reverses.goes_on("db", kept.clone()).await, on_record()), (Ok(false), None), "none is known");
+        reverses.record("db", home.clone()).await.expect("written");
+        assert_eq!((reverses.goes_on("db", kept.clone()).await, on_record()), (Ok(true), Some(kept)));
+        // The step waits for the disk, and the promotion comes meanwhile.
+        let (step, promotion) = tokio::join!(reverses.goes_on("db", home.clone()), reverses.end_by_force("db"));
+        assert_eq!((step, promotion), (Ok(false), Ok(())));
+        assert_eq!((reverses.place("db"), on_record()), (None, None));
+        assert_eq!(reverses.forced_numbers().get("db"), Some(&1));
+        reverses.record("db", home).await.expect("written");
+        assert!(reverses.forced_numbers().is_empty(), "another one has begun");
+    }
+
+    /// What was written late is not what stays: whoever is told that nothing was changed finds nothing changed.
+    #[tokio::test]
+    async fn of_two_that_begin_at_once_one_does() {
+        let state = tempfile::tempdir().expect("a directory");
+        let reverses = Reverses::read(state.path(), ["db"].into_iter());
+        let first = reverses.begin("db").expect("nobody else");
+        assert!(reverses.is_begun("db") && reverses.begin("db").is_none() && reverses.begin("web").is_some());
+        drop(first);
+        assert!(!reverses.is_begun("db") && reverses.begin("db").is_some());
     }
 
     /// Whoever came to the group's exports would have been a second writer beside the peer's clients.
@@ -385,5 +624,51 @@ mod tests {
         assert!(reverses.is_server("db"));
         let why = reverses.why("db").expect("said");
         assert!(why.contains("is damaged: its checksum") && why.contains("--reverse --stop"), "{why}");
+    }
+
+    fn without_dead(volumes: &[&str]) -> ReversePlace {
+        let without_dead = volumes.iter().map(|name| (*name).to_owned()).collect();
+        ReversePlace::Home(ReverseHome { full: false, gives_up: Some(GivesUp { without_dead, ..GivesUp::default() }) })
+    }
+
+    /// Until the daemon had looked clients were served, by a node that it was about to demote: what they wrote was given up.
+    #[tokio::test]
+    async fn a_node_that_is_about_to_be_demoted_is_open_to_nobody_from_the_first_moment() {
+        let config = Config::parse(Path::new("/farshore.toml"), settings::example::EXAMPLE)
+            .unwrap_or_else(|why| panic!("{why}"));
+        let node = config.nodes.first().expect("a node").name.clone();
+        let group = config.groups_of(&node).next().expect("a group");
+        let (id, name) = (config.group_id(group), group.name.as_str());
+        let peer = config.node_id(group.peer_of(&node).expect("a peer"));
+        let state = tempfile::tempdir().expect("a directory");
+        fs::create_dir_all(state.path().join(GROUPS).join(name)).expect("made");
+        let reverses = || Reverses::read(state.path(), [name].into_iter());
+        reverses().record(name, without_dead(&["data"])).await.expect("written");
+        let next = reverses();
+        let served = next.served(&config, &node);
+        assert_eq!((served.forwarded, served.lent), (vec![id], vec![(id, peer)]));
+        assert!(!next.settings_now(name, Settings { autosync: true, ..Settings::default() }).autosync);
+        // The demotion is on record.
+        assert_eq!(next.leaves_dead_behind(name).await, Ok(true));
+        let served = reverses().served(&config, &node);
+        assert_eq!((served.forwarded, served.lent), (vec![id], vec![]));
+        assert_eq!(next.leaves_dead_behind(name).await, Ok(true));
+        next.end(name).await.expect("removed");
+        assert_eq!((next.leaves_dead_behind(name).await, next.place(name)), (Ok(false), None));
+    }
+
+    /// A command whose answer was a refusal was carried out half a second later, where its record could not be removed.
+    #[tokio::test]
+    async fn only_what_an_earlier_run_left_goes_on_without_dead_disks() {
+        let state = tempfile::tempdir().expect("a directory");
+        fs::create_dir_all(state.path().join(GROUPS).join("db")).expect("made");
+        let reverses = || Reverses::read(state.path(), ["db"].into_iter());
+        let first = reverses();
+        first.record("db", without_dead(&["data"])).await.expect("written");
+        assert_eq!(first.left_over("db"), None, "its command knows what becomes of it");
+        let next = reverses();
+        assert_eq!(next.left_over("db").map(ReversePlace::Home), Some(without_dead(&["data"])));
+        next.never_began("db");
+        assert_eq!((next.left_over("db"), next.is_home("db")), (None, true), "it is refused, and on record still");
     }
 }

@@ -51,6 +51,7 @@ pub(super) fn status(
         tls: None,
         shared: Some(shared(snapshot)),
         clients: Some(clients(&snapshot.nbd)),
+        state_directory: None,
         lost_log_lines: crate::log::lost_lines(),
         links: link_view::links(config, link_overrides, snapshot),
         groups: groups.map(|(group, snapshot)| group_status(node, overrides, group, snapshot)).collect(),
@@ -543,7 +544,7 @@ fn disk_queue_warning(group: &ConfiguredGroup, queue: &figures::QueueStatus, dis
     if disk_limit_bytes == 0 && wanted_bytes > 0 {
         let size = show_size(wanted_bytes);
         return Some(format!(
-            "there is no disk queue, as there was no room for its {size} at the start (the log has the numbers): {then}"
+            "there is no disk queue, as its {size} could not be had at the start (the log of the daemon says why): {then}"
         ));
     }
     let failed = format!(
@@ -717,6 +718,7 @@ mod tests {
             limit_bytes: 3,
             damaged: None,
             is_of_fork: false,
+            keeps_own: false,
         };
         let known = mark(&point(Wall(1_795_348_800_123_456_789)));
         assert_eq!(known.time.as_deref(), Some("2026-11-22T12:00:00.123Z"));

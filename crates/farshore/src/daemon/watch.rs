@@ -4,14 +4,19 @@
 use std::cell::RefCell;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use settings::{Config, NodeName};
+use host::disk::at_rest::{AtRest, at_rest};
+use settings::{Config, ConfiguredNode, NodeName};
+
+use crate::api::StateDirectoryView;
 
 /// What is looked at, and the problems that were found last.
 pub(super) struct StateWatch {
     state: WatchedDirectory,
+    /// Of the directories with customers' data the least protected one.
+    exposed: (PathBuf, AtRest),
     problems: RefCell<Vec<String>>,
 }
 
@@ -42,11 +47,34 @@ impl WatchedDirectory {
     }
 }
 
+/// Of two directories the one that is less protected counts.
+fn exposure(at_rest: &AtRest) -> u8 {
+    match at_rest {
+        AtRest::Encrypted(_) => 0,
+        AtRest::Unknown(_) => 1,
+        AtRest::Plain(_) => 2,
+    }
+}
+
 impl StateWatch {
-    /// `state`: the directory that this daemon holds.
-    pub fn new(state: &Path) -> StateWatch {
+    /// `here`: the node that this daemon runs, which holds its state directory.
+    pub fn new(here: &ConfiguredNode) -> StateWatch {
+        let state = &here.state;
         let held = std::fs::metadata(state).ok().map(|found| (found.dev(), found.ino()));
-        StateWatch { state: WatchedDirectory { path: state.to_owned(), held }, problems: RefCell::default() }
+        let directories = [Some(state), here.queues.as_ref()].into_iter().flatten();
+        let looked_at = directories.map(|directory| (directory.clone(), at_rest(directory)));
+        let exposed = looked_at.max_by_key(|(_, at_rest)| exposure(at_rest)).expect("one directory at least");
+        StateWatch { state: WatchedDirectory { path: state.to_owned(), held }, exposed, problems: RefCell::default() }
+    }
+
+    /// Where customers' data lies besides volumes, as it was at the start.
+    pub fn directory(&self) -> StateDirectoryView {
+        let (encrypted, lies) = match &self.exposed.1 {
+            AtRest::Encrypted(by) => (Some(true), by),
+            AtRest::Plain(lies) => (Some(false), lies),
+            AtRest::Unknown(why) => (None, why),
+        };
+        StateDirectoryView { path: self.exposed.0.display().to_string(), encrypted, lies: lies.clone() }
     }
 
     /// Looks again. A problem is logged when it comes up, and stands in status until it is gone.

@@ -117,6 +117,10 @@ pub(super) const ROWS: &[MetricRow] = &[
         Of::Node(Gauge, |facts| facts.knows_node().then_some(facts.status.warnings.len() as u64).and_then(whole))),
     row("log_lines_lost", None, "Lines of the log that were not written.",
         Of::Node(Counter, |facts| facts.knows_node().then_some(facts.status.lost_log_lines).and_then(whole))),
+    row("state_encrypted", None, "1 if the state directory is encrypted at rest, 0 if it is not; absent if that cannot be told.",
+        Of::Node(Gauge, |facts| {
+            facts.status.state_directory.as_ref().and_then(|state| state.encrypted).map(u64::from).and_then(whole)
+        })),
     row("certificate_end_timestamp", Some(Seconds), "When a certificate ends: `of` is `node` or `authority`.",
         Of::CertificateEnds),
     row("memory", Some(Bytes), "Held by all groups, or promised to their peers.",

@@ -53,7 +53,7 @@ fn cells(event: &EventRecord) -> [String; 3] {
 }
 
 /// Local time with its distance from UTC, as zones change in the night.
-fn time_text(unix_ms: u64, zone: &TimeZone) -> String {
+pub(super) fn time_text(unix_ms: u64, zone: &TimeZone) -> String {
     let time = i64::try_from(unix_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     match time {
         Some(time) => time.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S%.3f %:z").to_string(),

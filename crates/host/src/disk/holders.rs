@@ -133,7 +133,7 @@ fn family(start: DeviceNumber) -> BTreeSet<DeviceNumber> {
     family
 }
 
-fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+pub(super) fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 

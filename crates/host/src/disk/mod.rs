@@ -13,6 +13,7 @@
 //! * requests in flight together are unordered: order is made above, by waiting.
 
 mod advisory_lock;
+pub mod at_rest;
 pub mod blank;
 mod delta;
 pub mod device_id;

@@ -89,7 +89,10 @@ fn draw(world: &mut World, group: GroupId) -> (ClientRequest, bool) {
     if world.rng.percent(6) {
         return (ClientRequest::flush(volume), false);
     }
-    let sectors = options.image_bytes() / SECTOR as u64;
+    // As large as the export shows itself now.
+    let shown = world.cluster.volume_bytes(world.cluster.primary(group), group, volume);
+    let bytes = shown.filter(|_| options.spread.is_none()).unwrap_or(options.image_bytes());
+    let sectors = bytes / SECTOR as u64;
     let longest = if world.rng.percent(10) { 256 } else { 16 };
     let count = world.rng.between(1, longest);
     let span = if world.rng.percent(options.hot_percent) { sectors / 8 } else { sectors };

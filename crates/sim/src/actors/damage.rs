@@ -212,7 +212,11 @@ pub fn restores_records(world: &mut World, operator: &Operator, copy: OldCopy) {
         _ => world.input(primary, Input::Stop),
     }
     for (store, content) in stores {
-        world.cluster[node].disk_mut(store).restore(content);
+        let disk = world.cluster[node].disk_mut(store);
+        // A device that was enlarged since stays as large.
+        let mut content = content;
+        content.extend_from_slice(disk.view().get(content.len()..).unwrap_or_default());
+        disk.restore(content);
     }
     world.checkers.facts.add(KnownFact::Spoiled(group, node));
     world.copy_is_void(group, node);

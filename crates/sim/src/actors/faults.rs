@@ -15,10 +15,12 @@ use crate::options::SimOptions;
 use crate::options::fault::FaultKind;
 use crate::rng::Rng;
 use crate::stamps::SECTOR;
-use crate::world::{ActorCue, World, WorldEvent};
+use crate::world::{ActorCue, World, WorldEvent, resets};
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: i64 = 3_600_000_000_000;
+/// A node's volumes become no larger than by so much.
+const EXTRA_BYTES_MAX: u64 = 256 << 10;
 
 /// Bursts over which a seed's writes are spread.
 const ROUNDS: u64 = 10;
@@ -200,6 +202,7 @@ fn trouble_volumes(
             false
         }
         FaultKind::OtherVolumes => operator.volumes.changes(world, group),
+        FaultKind::LargerDevices => enlarge_devices(world, group, primary),
         FaultKind::DeadDisk => {
             let felt = disk_dies_or_comes(world, group);
             if felt && operator.is_idle() && world.rng.percent(25) {
@@ -208,6 +211,46 @@ fn trouble_volumes(
             felt
         }
         _ => loads_one(world, group, primary),
+    }
+}
+
+/// The operator enlarges the devices of one node, or of both in either order. A node sees it when its half of the group begins anew, or when the
+/// node starts: at once, or whenever that comes. True: some are larger now.
+fn enlarge_devices(world: &mut World, group: GroupId, primary: usize) -> bool {
+    let secondary = world.cluster.other(group, primary);
+    // A shelf has devices of the first size.
+    let has_others = [primary, secondary].iter().any(|node| world.cluster[*node].volumes(group).is_some());
+    if world.cluster.options.spread.is_some() || has_others {
+        return false;
+    }
+    let orders: [&[usize]; 5] =
+        [&[primary], &[secondary], &[primary, secondary], &[secondary, primary], &[secondary, primary]];
+    let order = *world.rng.pick(&orders);
+    let most = *world.rng.pick(&[1, 16, 128]);
+    let more = world.rng.between(1, most) * SECTOR as u64;
+    let mut felt = false;
+    for node in order.iter().copied() {
+        let other = world.rng.between(1, most) * SECTOR as u64;
+        let more = if world.rng.percent(75) { more } else { other };
+        if world.cluster[node].storage.extra_bytes() + more <= EXTRA_BYTES_MAX {
+            resets::enlarges(world, node, more);
+            felt = true;
+            sees_its_devices(world, node, group);
+        }
+    }
+    felt
+}
+
+fn sees_its_devices(world: &mut World, node: usize, group: GroupId) {
+    if !world.cluster[node].up() {
+        return;
+    }
+    let (power, down) = (world.rng.percent(50), world.rng.between(SECOND / 10, 3 * SECOND));
+    match world.rng.below(6) {
+        0 => {}
+        1 | 2 => resets::reloads(world, node, group),
+        3 | 4 => world.input(node, Input::Stop),
+        _ => world.crash(node, power, down),
     }
 }
 

@@ -40,6 +40,12 @@ enum OperatorPlan {
         home: usize,
         asked: Option<CommandId>,
     },
+    /// The same where the other node lacks something: this one is demoted first, then that one is promoted for its clients.
+    Lend {
+        home: usize,
+        demoted: CommandId,
+        asked: Option<CommandId>,
+    },
     /// Both went on alone: the content of one is kept, and the other one yields.
     Resolve {
         keep: usize,
@@ -163,13 +169,19 @@ impl Operator {
         }
     }
 
-    /// A node whose device is smaller than the group's volumes gets a larger one. True: one is on its way.
+    /// A node whose device is smaller than the group's volumes gets a larger one, and one that has not seen yet that it has is started again.
+    /// True: it is on its way.
     fn enlarges_what_is_too_small(world: &mut World, group: GroupId) -> bool {
         let (cluster, pair) = (&world.cluster, world.cluster.pair(group));
         let held = pair.iter().filter_map(|node| cluster.volume_bytes(*node, group, VolumeId(0)));
         let bytes = held.max().unwrap_or(0);
-        let Some(node) = pair.into_iter().find(|node| cluster.device_bytes(*node) < bytes) else { return false };
-        let missing = bytes - cluster.device_bytes(node);
+        let sees_less = |node: &usize| {
+            let seen = cluster[*node].status_of(group).and_then(|now| Some(now.volumes.first()?.device_bytes));
+            seen.is_some_and(|seen| seen < bytes.min(cluster.device_bytes(*node)))
+        };
+        let is_too_small = |node: &usize| cluster.device_bytes(*node) < bytes;
+        let Some(node) = pair.into_iter().find(|node| is_too_small(node) || sees_less(node)) else { return false };
+        let missing = bytes.saturating_sub(cluster.device_bytes(node));
         world.cluster[node].storage.grows_to(missing);
         world.crash(node, false, ENLARGED_WITHIN_NS);
         true
@@ -488,6 +500,16 @@ impl Operator {
                 Some(false) => None,
                 None => Some(plan).filter(|_| world.cluster[primary].up()),
             },
+            OperatorPlan::Lend { home, demoted, asked: None } => match answered(world, Some(demoted)) {
+                Some(true) => Operator::lends(world, group, (home, demoted)),
+                Some(false) => None,
+                None => Some(plan).filter(|_| world.cluster[home].up()),
+            },
+            OperatorPlan::Lend { home, asked, .. } => match answered(world, asked) {
+                Some(true) => return self.is_reversed(world, group, home),
+                Some(false) => Some(OperatorPlan::SwitchPromote { asked: None }),
+                None => Some(plan).filter(|_| world.cluster[world.cluster.other(group, home)].up()),
+            },
             OperatorPlan::Resolve { .. } => Operator::goes_on_resolving(world, group, plan),
             OperatorPlan::FailOver { asked: None } => Operator::fails_over(world, group),
             OperatorPlan::FailOver { asked } => match answered(world, asked) {
@@ -515,6 +537,9 @@ impl Operator {
         let in_step = matches!(shown.state, State::Replicating | State::CatchingUp);
         let asked = if in_step && !shown.volumes.iter().any(lacks) {
             Operator::switches_over(world, home, group, server)
+        } else if world.cluster.options.forks && world.rng.percent(50) {
+            let demoted = world.command(home, group, Command::Demote);
+            return Some(OperatorPlan::Lend { home, demoted, asked: None });
         } else if shown.state == State::Syncing {
             // It holds no image before that ends.
             return Some(OperatorPlan::Reverse { home, asked: None }).filter(|_| !world.rng.percent(5));
@@ -527,12 +552,30 @@ impl Operator {
         Some(OperatorPlan::Reverse { home, asked: Some(asked) })
     }
 
+    /// This node is secondary, and the other one is promoted for its clients once it has heard that. Now and then somebody takes it back meanwhile.
+    fn lends(world: &mut World, group: GroupId, (home, demoted): (usize, CommandId)) -> Option<OperatorPlan> {
+        let server = world.cluster.other(group, home);
+        let (plan, entropy) = (OperatorPlan::Lend { home, demoted, asked: None }, world.rng.draw());
+        let peer = world.cluster[server].status_of(group).and_then(|shown| shown.peer.role);
+        if peer != Some(Role::Secondary) {
+            return Some(plan).filter(|_| !world.rng.percent(5));
+        }
+        let asked = world.command(server, group, Command::PromoteForPeer { entropy });
+        if world.rng.percent(50) {
+            // That one is slow to go back.
+            world.cluster[server].storage.trouble.slow_until = world.now() + 1_000_000_000;
+            let entropy = world.rng.draw();
+            world.command(home, group, Command::Promote { force: true, entropy });
+        }
+        Some(OperatorPlan::Lend { home, demoted, asked: Some(asked) })
+    }
+
     /// The other node was promoted: beside a primary its content is kept. Then it travels, now and then all of it.
     fn is_reversed(&mut self, world: &mut World, group: GroupId, home: usize) {
         let server = world.cluster.other(group, home);
-        self.plans.remove(&group);
         self.reversed.insert(group, home);
-        if [home, server].into_iter().all(|node| world.cluster.is_primary(node, group)) {
+        let is_lent = matches!(self.plans.remove(&group), Some(OperatorPlan::Lend { .. }));
+        if is_lent || [home, server].into_iter().all(|node| world.cluster.is_primary(node, group)) {
             self.resolves(world, group, server);
         } else if world.cluster.options.spread.is_none() && world.rng.percent(30) {
             world.command(server, group, Command::Sync { full: true });

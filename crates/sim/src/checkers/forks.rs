@@ -97,7 +97,8 @@ impl ForkChecker {
         self.orders.contains_key(&(group, node))
     }
 
-    /// The operator of the node that gives its content up moved what was saved there somewhere else: it cannot be looked at any more.
+    /// What was saved on the node that gives its content up cannot be looked at any more: its operator moved it somewhere else, or somebody
+    /// wrote to the volumes that it is compared with.
     pub fn delta_is_moved(&mut self, group: GroupId, kept: usize) {
         if let Some(order) = self.orders.get_mut(&(group, kept)) {
             order.ordered.discard = true;

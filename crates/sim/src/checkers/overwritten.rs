@@ -108,7 +108,12 @@ impl OverwrittenChecker {
     /// A delta has its head.
     pub fn check_saved(&mut self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {
         let has_point = cluster.record(node, group).is_some_and(|record| record.rollback_point.id != 0);
-        let Some(copy) = self.copies.get_mut(&(group, node)).filter(|_| has_point) else { return Ok(()) };
+        if !has_point {
+            return Ok(());
+        }
+        // It came true, whatever is known of the copy.
+        self.promised.remove(&(group, node));
+        let Some(copy) = self.copies.get_mut(&(group, node)) else { return Ok(()) };
         let objects = |what: String| {
             let what = format!("group {}: the delta of what a sync overwrote on node {node} {what}", group.0);
             Err(OracleFailure::new(Oracle::OneWriter, what))
@@ -147,7 +152,6 @@ impl OverwrittenChecker {
             }
         }
         copy.is_saved = true;
-        self.promised.remove(&(group, node));
         // What is set aside from here on was taken in.
         let left_out = cluster.record(node, group).map(|record| record.sync_aside).unwrap_or_default();
         self.owed.entry((group, node)).or_default().retain(|volume| left_out.contains(*volume));

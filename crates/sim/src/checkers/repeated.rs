@@ -10,7 +10,9 @@ use crate::oracle::{Oracle, OracleFailure};
 /// The role that a command asks for.
 pub fn role_wanted(command: &Command) -> Option<Role> {
     match command {
-        Command::Promote { .. } | Command::PromoteInWindow { .. } => Some(Role::Primary),
+        Command::Promote { .. } | Command::PromoteInWindow { .. } | Command::PromoteForPeer { .. } => {
+            Some(Role::Primary)
+        }
         Command::Demote => Some(Role::Secondary),
         Command::Logging
         | Command::SetAside { .. }
@@ -33,7 +35,9 @@ pub fn role_wanted(command: &Command) -> Option<Role> {
 /// Whether the goal of a command is reached in a group that shows this: then alone `Unchanged` is its answer.
 pub fn is_reached(command: &Command, shown: &GroupStatus) -> bool {
     match command {
-        Command::Promote { .. } | Command::PromoteInWindow { .. } => shown.role == Role::Primary,
+        Command::Promote { .. } | Command::PromoteInWindow { .. } | Command::PromoteForPeer { .. } => {
+            shown.role == Role::Primary
+        }
         Command::Demote | Command::Yield { .. } => shown.role == Role::Secondary,
         // No order stands: that is not shown.
         Command::TakeBack { .. } => true,

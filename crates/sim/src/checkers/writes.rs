@@ -414,6 +414,11 @@ impl WriteOracle {
         if caches != DiskCaches::Anothers {
             g.check_durable(served, caches)?;
         }
+        // A group that grew shows its clients the new end from here on.
+        for (sectors, image) in g.sectors.iter_mut().zip(images) {
+            let count = sectors.len().max(image.len() / SECTOR);
+            sectors.resize_with(count, SectorVersions::default);
+        }
         for sector in g.sectors.iter_mut().flatten() {
             sector.versions.clear();
             sector.before = ContentBefore::RunsBase;

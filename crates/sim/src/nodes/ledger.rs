@@ -28,7 +28,9 @@ pub struct CommandLedger {
     forces: BTreeMap<CommandId, (GroupId, usize)>,
     /// Promotions that are to lose nothing, and are not answered.
     in_window: BTreeMap<CommandId, (GroupId, usize)>,
-    /// The same, of nodes that died meanwhile.
+    /// Promotions for the clients of a peer, and not answered; the flag: that was last heard as the primary.
+    lent: BTreeMap<CommandId, (GroupId, usize, bool)>,
+    /// Forced promotions that were asked for, of nodes that died meanwhile.
     interrupted: BTreeSet<(GroupId, usize)>,
     /// The same of promotions that were not forced.
     asked_to_promote: BTreeMap<CommandId, (GroupId, usize)>,
@@ -52,6 +54,7 @@ impl CommandLedger {
             queue_items: options.queue_items,
             when_full: options.when_full,
             pace: options.pace,
+            link_weight: engine::limits::LINK_WEIGHT_DEFAULT,
             start_alone: StartAlone::Wait(Duration::from_millis(options.start_alone_ms)),
             after_forced_failover: options.after_forced_failover,
         };
@@ -94,6 +97,10 @@ impl CommandLedger {
             Command::Sync { full } => *self.typed_sync.entry((group, node)).or_default() |= full,
             Command::SendAll => _ = self.typed_sync.insert((group, node), true),
             Command::Promote { force: true, .. } => _ = self.forces.insert(id, (group, node)),
+            Command::PromoteForPeer { .. } => {
+                self.forces.insert(id, (group, node));
+                self.lent.insert(id, (group, node, false));
+            }
             Command::PromoteInWindow { .. } => {
                 self.forces.insert(id, (group, node));
                 self.in_window.insert(id, (group, node));
@@ -126,6 +133,21 @@ impl CommandLedger {
     /// A promotion under way there is one that is to lose nothing.
     pub fn promotes_in_window(&self, group: GroupId, node: usize) -> bool {
         self.in_window.values().any(|asked| *asked == (group, node))
+    }
+
+    /// Groups for which this node is being promoted for the clients of its peer.
+    pub fn lent(&self, node: usize) -> Vec<GroupId> {
+        self.lent.values().filter(|lent| lent.1 == node).map(|lent| lent.0).collect()
+    }
+
+    /// On the way back it hears that its peer is primary, or is not.
+    pub fn hears_of_primary(&mut self, group: GroupId, node: usize, is_primary: bool) {
+        self.lent.values_mut().filter(|lent| (lent.0, lent.1) == (group, node)).for_each(|lent| lent.2 = is_primary);
+    }
+
+    /// It is to be promoted for the clients of a peer that it knew to be primary.
+    pub fn is_lent_beside_primary(&self, group: GroupId, node: usize) -> bool {
+        self.lent.values().any(|lent| *lent == (group, node, true))
     }
 
     /// Whether it was forced.
@@ -210,6 +232,7 @@ impl CommandLedger {
             std::mem::take(&mut self.forces).into_iter().partition(|(_, asked)| asked.1 == node);
         self.forces = alive;
         self.in_window.retain(|_, asked| asked.1 != node);
+        self.lent.retain(|_, asked| asked.1 != node);
         self.interrupted.extend(died.into_values());
         let (died, alive): (BTreeMap<_, _>, _) =
             std::mem::take(&mut self.asked_to_promote).into_iter().partition(|(_, asked)| asked.1 == node);
@@ -225,6 +248,7 @@ impl CommandLedger {
     pub fn command_done(&mut self, id: CommandId, result: CommandResult, failed: impl Fn(GroupId) -> bool) {
         let refused = matches!(result, CommandResult::Refused(_));
         self.in_window.remove(&id);
+        self.lent.remove(&id);
         if refused && let Some(forced) = self.forces.remove(&id).filter(|forced| failed(forced.0)) {
             self.interrupted.insert(forced);
         }

@@ -8,7 +8,8 @@ use engine::superblock::Superblock;
 use engine::{GroupId, Incarnation, IoDone, IoError, Mono, Node, Now, Store, VolumeId, Wall, status};
 
 use super::disk::SimDisk;
-use super::storage::{DiskJob, NodeStorage};
+use super::storage::{DiskJob, NodeStorage, superblock_in};
+use super::tag_of;
 use super::volumes::{DeviceId, NamedVolume};
 use crate::options::SimOptions;
 use crate::rng::Rng;
@@ -396,13 +397,28 @@ impl SimNode {
         self.storage.finish(job, now, serves, rng)
     }
 
-    /// The volumes as a reader sees them.
+    /// The volumes as a reader sees them, as far as the group uses their devices.
     pub fn views(&self, group: GroupId) -> Vec<&[u8]> {
-        self.storage.views(group)
+        self.as_used(group, self.storage.views(group))
     }
 
     /// What a loss of power leaves of its volumes.
     pub fn durable_volumes(&self, group: GroupId) -> Vec<&[u8]> {
-        self.storage.durable_volumes(group)
+        self.as_used(group, self.storage.durable_volumes(group))
+    }
+
+    /// What lies behind a volume's end is nobody's.
+    fn as_used<'a>(&'a self, group: GroupId, images: Vec<&'a [u8]>) -> Vec<&'a [u8]> {
+        if self.storage.spread().is_some() {
+            return images;
+        }
+        let recorded = superblock_in(self.disk(Store::Superblock(group)).view(), tag_of(group));
+        let recorded = recorded.map(|record| record.sizes).unwrap_or_default();
+        let used = |(at, image): (usize, &'a [u8])| {
+            let shown = self.engine().and_then(|engine| engine.volume_bytes(group, VolumeId(at as u16)));
+            let bytes = shown.unwrap_or(u64::MAX).min(recorded.get(at).copied().unwrap_or(u64::MAX));
+            &image[..image.len().min(usize::try_from(bytes).unwrap_or(usize::MAX))]
+        };
+        images.into_iter().enumerate().map(used).collect()
     }
 }

@@ -181,8 +181,6 @@ pub struct NodeStorage {
     /// So much more its volumes' devices hold than all devices did at the beginning, and will hold from its next start on.
     extra_bytes: u64,
     grows_bytes: u64,
-    /// No more than that of its volumes is the checkers' concern.
-    image_bytes: usize,
     volume_flushes: u64,
     volume_read_bytes: u64,
 }
@@ -249,7 +247,6 @@ impl NodeStorage {
             spread: options.spread.clone(),
             disk_ns: options.disk_ns,
             grows_bytes: options.extra_bytes.get(node).copied().unwrap_or(0),
-            image_bytes: usize::MAX,
             ..NodeStorage::default()
         }
     }
@@ -289,15 +286,13 @@ impl NodeStorage {
     /// The volumes as a reader sees them.
     pub fn views(&self, group: GroupId) -> Vec<&[u8]> {
         let volumes = Store::Volume(group, VolumeId(0))..=Store::Volume(group, VolumeId(u16::MAX));
-        let images = self.disks.range(volumes).map(|(_, disk)| disk.view());
-        images.map(|image| &image[..image.len().min(self.image_bytes)]).collect()
+        self.disks.range(volumes).map(|(_, disk)| disk.view()).collect()
     }
 
     /// The same as a loss of power leaves it.
     pub fn durable_volumes(&self, group: GroupId) -> Vec<&[u8]> {
         let volumes = Store::Volume(group, VolumeId(0))..=Store::Volume(group, VolumeId(u16::MAX));
-        let images = self.disks.range(volumes).map(|(_, disk)| disk.durable());
-        images.map(|image| &image[..image.len().min(self.image_bytes)]).collect()
+        self.disks.range(volumes).map(|(_, disk)| disk.durable()).collect()
     }
 
     /// Nothing is recorded of the group any more.
@@ -362,14 +357,13 @@ impl NodeStorage {
         self.grows_bytes = bytes;
     }
 
-    /// A start: the devices have the size that the operator gave them since. True if they grew.
+    /// A start, or the operator has the devices grow under a group that is in use: they have the size that he gave them. True if they grew.
     pub fn takes_up_devices(&mut self, node: usize, options: &SimOptions) -> bool {
         let more = std::mem::take(&mut self.grows_bytes) as usize;
         if more == 0 {
             return false;
         }
         self.extra_bytes += more as u64;
-        self.image_bytes = options.image_bytes() as usize;
         let size_bytes = options.volume_bytes + self.extra_bytes;
         let bitmap = engine::bitmap_file_bytes((0..options.volumes).map(|_| size_bytes)) as usize;
         for (store, disk) in &mut self.disks {

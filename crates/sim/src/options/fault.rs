@@ -62,6 +62,8 @@ fault_kinds! {
     /// A volume is set aside for a bulk load, or one rejoins.
     BulkLoad,
     FullSync,
+    /// Devices of one node or of both are enlarged while the group is used; a node that starts again, or its half of the group, sees it.
+    LargerDevices,
     /// Any command, to any node, at any moment.
     Whim,
     /// The same to both nodes at once.

@@ -134,7 +134,7 @@ impl ScenarioWorld {
 
     /// A copy of a node's volumes.
     pub fn images_of(&self, node: usize) -> Vec<Vec<u8>> {
-        self.cluster[node].views(GROUP).into_iter().map(<[u8]>::to_vec).collect()
+        self.cluster[node].storage.views(GROUP).into_iter().map(<[u8]>::to_vec).collect()
     }
 
     /// Types a command and waits for what comes of it.

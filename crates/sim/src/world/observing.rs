@@ -26,7 +26,7 @@ impl World {
             Event::Admitted { .. } if !self.timeline.is_verbose() || std::env::var_os("SIM_ADMITTED").is_none() => {}
             other => self.log(format_args!("node {node} group {} {other:?}", group.0)),
         }
-        notes_meeting(self, node, &event);
+        notes_step(self, node, group, &event);
         self.checkers.writes.event(node, group, &numbered(self, node, group, &event))?;
         match event {
             Event::Ready { role, .. } => self.is_ready(node, group, role),
@@ -52,7 +52,7 @@ impl World {
             Event::DeltaSaved(_) => self.checkers.check_saved(&self.cluster, node, group),
             Event::Promoted { .. } => {
                 self.checkers.facts.remove(KnownFact::Resolved(group));
-                check_window(self, node, group)?;
+                check_promotion(self, node, group)?;
                 is_promoted(self, node, group);
                 self.checkers.newcomers.is_promoted(&self.cluster, node, group)
             }
@@ -197,6 +197,8 @@ impl World {
         if record.identity.role == Role::Primary {
             self.checkers.facts.add(KnownFact::ChangedOutside(group, node));
         }
+        // What was saved of it for a fork is what stood there before.
+        self.checkers.forks.delta_is_moved(group, self.cluster.other(group, node));
         if self.cluster.primary(group) == node {
             self.checkers.writes.changed_outside(group, volume, first, &bytes);
         } else {
@@ -205,15 +207,22 @@ impl World {
     }
 }
 
-fn notes_meeting(world: &mut World, node: usize, event: &Event) {
+fn notes_step(world: &mut World, node: usize, group: GroupId, event: &Event) {
     let step = match *event {
         Event::Decided { row, .. } => MeetingStep::Decided(row),
         Event::SyncBegan { full, .. } => MeetingStep::Syncs { full },
+        Event::SetAside { volume } => return notes_set_aside(world, node, group, volume),
         _ => return,
     };
     if world.unattended {
         world.meetings.push((node, step));
     }
+}
+
+/// It was ordered under a condition, if it was, that holds.
+fn check_promotion(world: &mut World, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+    check_lent(world, node, group)?;
+    check_window(world, node, group)
 }
 
 /// A promotion that is to lose nothing has all that was acknowledged.
@@ -222,6 +231,27 @@ fn check_window(world: &mut World, node: usize, group: GroupId) -> Result<(), Or
     let was_forked = world.checkers.facts.has(KnownFact::Forked(group)) || world.cluster.primary(group) == node;
     let Some(glance) = world.glance(node, group).filter(|_| is_in_window && !was_forked) else { return Ok(()) };
     world.checkers.writes.check_handover(group, glance.identity.parent)
+}
+
+/// Whoever goes back for the clients of his peer hears meanwhile who that is by now.
+pub(super) fn sees_lent(world: &mut World, node: usize) {
+    for group in world.cluster.ledger.lent(node) {
+        let goes_back = |inside: String| inside.starts_with("RollingBack");
+        if world.cluster[node].explain(group).is_some_and(goes_back) {
+            let shown = world.cluster[node].status_of(group);
+            let is_primary = shown.is_some_and(|shown| shown.peer.role == Some(Role::Primary));
+            world.cluster.ledger.hears_of_primary(group, node, is_primary);
+        }
+    }
+}
+
+/// A promotion for the clients of a peer is none beside a primary.
+fn check_lent(world: &World, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+    if !world.cluster.ledger.is_lent_beside_primary(group, node) {
+        return Ok(());
+    }
+    let what = format!("node {node} is promoted for the clients of a peer that it knows to be primary");
+    Err(OracleFailure::new(Oracle::OneWriter, what))
 }
 
 /// What the oracle of writes hears: by the numbers of volumes, and not by their positions.
@@ -358,4 +388,10 @@ fn fork_kept(world: &mut World, node: usize, group: GroupId) -> Result<(), Oracl
     world.checkers.writes.acts_in(group, &settings, glance.mode);
     world.checkers.writes.set_settings(group, &settings);
     Ok(())
+}
+
+/// What of the volume waits in the queue goes to the peer without content.
+fn notes_set_aside(world: &mut World, node: usize, group: GroupId, volume: VolumeId) {
+    let confirmed = world.checkers.ever_confirmed(group, world.cluster.other(group, node));
+    world.checkers.writes.streams_no_more(node, group, volume, confirmed);
 }

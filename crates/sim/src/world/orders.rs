@@ -30,8 +30,6 @@ impl World {
                 }
             }
             Command::Keep { by_policy: false, .. } => self.checkers.newcomers.asked_for(group, None),
-            Command::DropRollbackPoint { discard: true, .. } => self.checkers.overwritten.forget(group, node),
-            Command::DropRollbackPoint { discard: false, .. } => self.checkers.overwritten.may_be_given_up(group, node),
             Command::Sync { full: true } | Command::SendAll => {
                 self.checkers.newcomers.asked_for(group, None);
                 let over = self.cluster.other(group, node);
@@ -51,7 +49,15 @@ impl World {
             self.checkers.writes.order_typed(group, set);
         }
         let (typed, was_reached) = (command.clone(), is_reached(self, node, group, &command));
+        let gives_up = if let Command::DropRollbackPoint { discard, .. } = &command { Some(*discard) } else { None };
         self.input(node, Input::Command { group, id, command });
+        let is_refused = matches!(self.cluster.ledger.result(id), Some(CommandResult::Refused(_)));
+        // One that is refused gives nothing up: the point stays, and what it keeps is owed.
+        match gives_up.filter(|_| !is_refused) {
+            Some(true) => self.checkers.overwritten.forget(group, node),
+            Some(false) => self.checkers.overwritten.may_be_given_up(group, node),
+            None => {}
+        }
         if let (Some(before), Some(CommandResult::Refused(_))) = (keep, self.cluster.ledger.result(id)) {
             self.checkers.forks.is_refused(node, group, before);
         }

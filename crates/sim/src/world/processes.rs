@@ -1,21 +1,16 @@
 //! Engines start, hear, speak and die; their disks do what they are asked for.
 
-use std::rc::Rc;
-
 use engine::{Input, Node, Output, RequestId, Token};
 
-use super::{World, WorldEvent, other_volumes, resets};
+use super::{World, WorldEvent, observing, other_volumes, resets};
 use crate::nodes::storage::{BegunOutput, DiskJob};
 use crate::oracle::{Oracle, OracleFailure};
 use crate::trips::Instant;
 
 impl World {
     pub fn boot(&mut self, node: usize) {
-        let (now, options) = (self.now(), Rc::clone(&self.cluster.options));
-        if self.cluster[node].storage.takes_up_devices(node, &options) {
-            let bytes = self.cluster[node].storage.extra_bytes();
-            self.log(format_args!("the devices of node {node} hold {bytes} bytes more than at least"));
-        }
+        let now = self.now();
+        resets::enlarges(self, node, 0);
         other_volumes::finishes(self, node, usize::MAX);
         let mut engine = Box::new(Node::new(self.cluster.node_config(node)));
         engine.trace(true);
@@ -81,6 +76,7 @@ impl World {
         let comes_in_crowds =
             matches!(input, Input::Io { .. } | Input::Frame { .. } | Input::Sent { .. } | Input::Request { .. });
         engine.handle(clocks, input);
+        observing::sees_lent(self, node);
         let held = self.checkers.check_held(&self.cluster, node);
         self.check(held);
         let turn_ns = self.cluster.options.turn_ns;

@@ -1,6 +1,8 @@
 //! A group has its stores closed and opened while its node lives on: one that failed and is reset, and one that its operator removes and
 //! adds again.
 
+use std::rc::Rc;
+
 use engine::identity::Role;
 use engine::status::LinkStatus;
 use engine::{Command, GroupId, Input, StartAlone, VolumeId};
@@ -26,6 +28,16 @@ fn closes(world: &mut World, node: usize, group: GroupId) -> bool {
     let now = world.now();
     world.checkers.sees_unverified_run(&world.cluster, now, node, group);
     true
+}
+
+/// The devices of a node's volumes hold so much more from now on, and what they were to hold more since. A group sees it when it begins anew.
+pub fn enlarges(world: &mut World, node: usize, bytes: u64) {
+    let options = Rc::clone(&world.cluster.options);
+    world.cluster[node].storage.grows_by(bytes);
+    if world.cluster[node].storage.takes_up_devices(node, &options) {
+        let bytes = world.cluster[node].storage.extra_bytes();
+        world.log(format_args!("the devices of node {node} hold {bytes} bytes more than at least"));
+    }
 }
 
 /// The operator has a group leave the node, to come again a moment later.

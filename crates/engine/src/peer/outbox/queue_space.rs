@@ -18,8 +18,7 @@ impl Outbox {
         if needs_none || injected(Fault::QueueLimitIgnored) {
             return true;
         }
-        let reserved = (self.reserved.bytes(), self.reserved.items());
-        if !self.log.has_room_for(stream.queue(), reserved, common.slots.write_ref(slot), cx.peer.part_bytes) {
+        if !self.log.has_room_for(stream.queue(), self.reserved(), common.slots.write_ref(slot), cx.peer.part_bytes) {
             return false;
         }
         if lone {
@@ -29,25 +28,34 @@ impl Outbox {
         let memory = self.outgoing_bytes() + bytes <= self.for_writers(cx.allowance);
         common.memory.note(!memory);
         let limit = self.for_writers(common.settings.queue_bytes);
-        // Memory never has room for it beside another, and lets go of it as soon as it stands on disk.
-        let room = if bytes > limit && self.disk_takes(bytes) { limit / 8 } else { bytes };
+        // Others leave memory for the disk once that is half full, so memory has room for this one late or never. It lets go of this one
+        // too, as soon as it stands on disk.
+        let room = if bytes > limit / 2 && self.disk_takes(bytes) { limit / 8 } else { bytes };
         memory
             && stream.held_bytes() + self.reserved.bytes() + room <= limit
             && stream.queue().len() + self.reserved.items() + items <= common.settings.queue_items
     }
 
-    /// How full the queue is, of 1000: of its bytes in memory and on disk, of its items, or of what those cost in memory wherever their bytes
-    /// are. `None`: there is no stream in its order.
+    /// How full the queue is, of 1000 that writers may have: of its bytes in memory and of the ring's places, or of what its log holds for
+    /// the peer, of its items, or of what those cost in memory wherever their bytes are. `None`: there is no stream in its order.
     pub fn filled_permille(&self, common: &GroupCommon) -> Option<u64> {
         let stream = self.stream().filter(|stream| !stream.syncs())?;
         let (queue, limit) = (stream.queue(), common.settings.queue_bytes);
-        let ring = self.disk.room_bytes();
-        let share = |held: u64, of: u64| (u128::from(held) * 1000 / u128::from(of.max(1))) as u64;
-        let bytes = share(queue.memory_bytes() + self.reserved.bytes() + queue.disk_bytes(), limit + ring);
-        let items = share(queue.len(), common.settings.queue_items);
+        let ring = if self.log.is_wanted() { 0 } else { self.disk.usable_bytes() };
+        let of_log = self.log.filled(stream.queue(), stream.clears_through(), self.reserved());
         // A quarter of memory is for what comes back from disk.
-        let places = if ring > 0 { share(queue.len() * limits::ITEM_OVERHEAD_BYTES, limit - limit / 4) } else { 0 };
-        Some(bytes.max(items).max(places))
+        let memory = if ring > 0 || of_log.is_some() { limit - limit / 4 } else { limit };
+        let share = |held: u64, of: u64| (u128::from(held) * 1000 / u128::from(of.max(1))) as u64;
+        let places = if ring > 0 { self.disk.used_bytes() } else { 0 };
+        let bytes = queue.memory_bytes() + self.reserved.bytes() + places;
+        let (held, of) = of_log.unwrap_or((bytes, memory + ring));
+        let items = share(queue.len(), common.settings.queue_items);
+        let places = if memory < limit { share(queue.len() * limits::ITEM_OVERHEAD_BYTES, memory) } else { 0 };
+        Some(share(held, of).max(items).max(places))
+    }
+
+    fn reserved(&self) -> (u64, u64) {
+        (self.reserved.bytes(), self.reserved.items())
     }
 
     /// A write waits until the range is free; its room in the queue is kept meanwhile.

@@ -14,6 +14,9 @@ use crate::{Event, Output, StartAlone};
 use alloc::format;
 use alloc::string::String;
 
+/// Of a primary that was reset: its peer may be the primary by now, and a dead one ends the link no sooner than that's timeout says.
+const CLOSED_UNTIL_HEARD: &str = "the export opens once the peer has said who it is, or the link to it has ended";
+
 impl Reconciliation {
     /// Why the state is what it is, and while the export waits for its operator how it opens, whatever else has happened since.
     pub fn shown_reason(&self, common: &GroupCommon, peer: &Greeting) -> String {
@@ -28,6 +31,7 @@ impl Reconciliation {
             _ if common.awaits_peer() && peer.unfit().is_some() && peer.served_last() => {
                 format!("{why}; {CLOSED_BESIDE_PRIMARY}")
             }
+            _ if common.awaits_peer() && peer.is_missing() => format!("{why}; {CLOSED_UNTIL_HEARD}"),
             _ => why.into(),
         }
     }
@@ -102,10 +106,13 @@ impl Reconciliation {
     }
 
     /// The peer is there and serves, and this node was not promoted after it: a second export opens by an operator's word only (P6,
-    /// rule 24).
+    /// rule 24). Of a peer whose half does not fit this one, nothing else counts.
     pub fn is_beside_primary(&self, common: &GroupCommon, peer: &Greeting) -> bool {
-        let Some(theirs) = peer.hello().map(|hello| hello.identity).filter(|_| peer.serves()) else { return false };
-        !is_later(&common.sb.identity, &theirs) && common.settings.start_alone != StartAlone::Serve
+        let is_beside = match peer.hello() {
+            Some(hello) => peer.serves() && !is_later(&common.sb.identity, &hello.identity),
+            None => peer.unfit().is_some() && peer.served_last(),
+        };
+        is_beside && common.settings.start_alone != StartAlone::Serve
     }
 
     /// It is on record that this node serves what the peer may know better. True: the peer is met anew.

@@ -23,8 +23,7 @@ use crate::api::refusals::DeskRefusal;
 use crate::api::{CONFIG_PLAN_SCHEMA, ConfigAction, ConfigPlan, ConfigStep, ErrorCode, Reply};
 use crate::daemon::attached;
 use crate::daemon::configuration::{self, ConfigChange, RunningGroups};
-use crate::daemon::disk_queue;
-use crate::daemon::group_directory::GROUPS;
+use crate::daemon::disk_queue::QueuePlace;
 use crate::daemon::other_volumes::{OtherVolumes, Prepared};
 use crate::daemon::reconnect::{HeldWriters, ReconnectReason, reconnect};
 use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
@@ -356,9 +355,9 @@ impl ConfigDesk<'_> {
     async fn give_back_space(&self, before: &Config, plan: &ConfigPlan) {
         let Some(here) = before.node(&self.0.node) else { return };
         let gone = plan.steps.iter().filter(|step| step.action == ConfigAction::Remove);
-        let gone = gone.filter_map(|step| Some(here.state.join(GROUPS).join(step.group.as_deref()?)));
-        let gone: Vec<_> = gone.collect();
-        beside(move || gone.iter().for_each(|directory| disk_queue::remove(directory))).await;
+        let gone: Vec<_> = gone.filter_map(|step| step.group.clone()).collect();
+        let place = QueuePlace::of(here);
+        beside(move || gone.iter().for_each(|group| place.remove(group))).await;
     }
 
     /// It is told to leave. The answer, if it stays.
@@ -499,7 +498,8 @@ impl ConfigDesk<'_> {
     async fn takes_settings(&self, step: &ConfigStep, config: &Config) -> Result<Option<String>, Gone> {
         let Some(group) = step.group.as_deref().and_then(|name| config.group(name)) else { return Ok(None) };
         let effective = self.0.overrides.lock().await.of(&group.name).effective(&group.settings);
-        let result = self.0.control.command(config.group_id(group), Command::Set(effective.for_engine())).await?;
+        let settings = self.0.reverses.settings_now(group.name.as_str(), effective.for_engine());
+        let result = self.0.control.command(config.group_id(group), Command::Set(settings)).await?;
         Ok(match result {
             engine::CommandResult::Warning(text) => Some(format!("{}: {text}", group.name)),
             engine::CommandResult::Refused(refusal) => Some(format!("{}: not taken up: {}", group.name, refusal.text)),

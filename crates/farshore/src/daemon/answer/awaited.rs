@@ -28,11 +28,13 @@ pub(super) struct AwaitedLook {
     at: Instant,
     /// Numbers of reverse syncs whose clients are at home here, by group.
     homes: BTreeMap<String, u64>,
+    /// Those of the last ones, where a forced promotion of this node has ended them.
+    forced: BTreeMap<String, u64>,
 }
 
 impl AwaitedLook {
     pub fn begin(desk: &Desk) -> AwaitedLook {
-        AwaitedLook { at: Instant::now(), homes: desk.reverses.home_numbers() }
+        AwaitedLook { at: Instant::now(), homes: desk.reverses.home_numbers(), forced: desk.reverses.forced_numbers() }
     }
 
     /// Whether one that is waited for has ended.
@@ -52,6 +54,8 @@ impl AwaitedLook {
                 group: name,
                 peer: named.peer_of(&desk.node).map(NodeName::as_str).unwrap_or_default(),
                 home: self.homes.get(name).copied(),
+                forced: self.forced.get(name).copied(),
+                failed: view::failed_words(named, group).as_deref(),
                 is_primary: group.status.role == Role::Primary,
             });
         }

@@ -21,6 +21,7 @@ use tokio::time::{sleep, timeout};
 use units::exact::show_size;
 
 use super::apply::ConfigDesk;
+use super::lending::ended_meanwhile;
 use super::{CHANGE_PATIENCE, Desk, beside, turn};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, ErrorCode, NodeView, Reply, VolumeView};
@@ -227,7 +228,12 @@ impl DiskDesk<'_> {
     }
 
     /// The group begins anew without these volumes, also if nothing is left of it: its node is about to be demoted, and clients are cut off.
-    pub async fn goes_without(&self, group: &ConfiguredGroup, dead: &[String]) -> Result<Result<(), Reply>, Gone> {
+    /// `number`: of the reverse sync for which it does, unless that has ended meanwhile.
+    pub async fn goes_without(
+        &self,
+        group: &ConfiguredGroup,
+        (dead, number): (&[String], Option<u64>),
+    ) -> Result<Result<(), Reply>, Gone> {
         let name = group.name.as_str();
         let _alone = match turn(&self.0.changing, (name, &self.0.node), CHANGE_PATIENCE).await {
             Ok(alone) => alone,
@@ -237,6 +243,9 @@ impl DiskDesk<'_> {
             Ok(held) => held,
             Err(refusal) => return Ok(Err(refusal)),
         };
+        if self.0.reverses.number(name) != number {
+            return Ok(Err(ended_meanwhile(name)));
+        }
         let (config, node, named, volumes) = (self.0.config(), self.0.node.clone(), group.clone(), dead.to_vec());
         let records = beside(move || DetachRecord::of(&config, &node, &named).detach_all(&volumes));
         if let Err(refusal) = written(name, records).await {
@@ -249,7 +258,7 @@ impl DiskDesk<'_> {
                  for good, restart the daemon of this node first"
                     .to_owned()
             }
-            reply @ Reply::Error { .. } => return Ok(Err(reply)),
+            Reply::Error { message, .. } => message,
             _ => match self.0.refused.why(name) {
                 Some(why) => format!("it is not taken up: {why}"),
                 None => return Ok(Ok(())),

@@ -1,7 +1,7 @@
 //! A reverse sync with a peer that lacks something, or by a node whose disk is dead: what stands here alone is given up.
 //!
 //! ```text
-//! looked at -> on record -> the peer is ready -> [anew, without dead disks] -> demoted here -> promoted there -> kept there
+//! looked at -> on record -> the peer is ready -> [anew, without dead disks] -> a new term -> demoted here -> promoted there -> kept there
 //! ```
 //! What must hold:
 //! * all that may have it refused comes before this node is demoted, the commands of both nodes too. What is refused has not begun;
@@ -23,8 +23,9 @@ use units::exact::{show_seconds, show_size};
 
 use super::dead_disk::{DISK_PATIENCE, DiskDesk};
 use super::forks::no_room_for_delta;
-use super::lending::{answered, begun, is_over_there, never_began};
+use super::lending::{answered, begun, ended_meanwhile, is_over_there, never_began, stands_still_no_more};
 use super::roles::{RoleHookCalls, RunHooks};
+use super::unopened::as_recorded;
 use super::{Desk, beside};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder};
@@ -56,6 +57,8 @@ pub(super) enum PeerStep {
     NotPromoted(String),
     /// An operator told the peer to serve no clients of this node.
     Over,
+    /// An operator has ended it here meanwhile, and what is on record stays as it is.
+    Ended,
 }
 
 /// The volumes by whose disks a group has failed; none: it has not failed.
@@ -115,19 +118,25 @@ impl GivingUp<'_> {
         if let Some(refusal) = self.is_refused(now).await? {
             return Ok(refusal);
         }
-        if let Err(why) = desk.terms.begin(name).await {
-            return Ok(Reply::failed(DeskRefusal::TermNotRecorded, format!("{name}: nothing was changed: {why}")));
-        }
         let ReverseOrder { full, discard, skip_hooks, .. } = *self.order;
-        let home = ReverseHome { full, gives_up: Some(GivesUp { discard, skip_hooks }) };
-        if let Err(why) = desk.reverses.record(name, ReversePlace::Home(home)).await {
+        let gives_up = GivesUp { discard, skip_hooks, without_dead: Vec::new() };
+        let home = ReverseHome { full, gives_up: Some(gives_up) };
+        if let Err(why) = desk.reverses.record(name, ReversePlace::Home(home.clone())).await {
             return Ok(Reply::refused(DeskRefusal::StateDiskSilent, format!("{name}: nothing was changed: {why}")));
         }
+        let number = desk.reverses.number(name);
         // Nothing else is made of the record meanwhile.
         desk.reverses.begins_step(name);
-        let ended = self.taken_over(home).await;
+        let ended = match self.gets_ready().await? {
+            Ok(()) => self.goes_over(home, number).await,
+            Err(refusal) => never_began(desk, (name, self.id), self.peer).await.map(|()| refusal),
+        };
         desk.reverses.is_done(name);
-        ended
+        let mut ended = ended?;
+        if let Reply::Ok { warnings, .. } = &mut ended {
+            warnings.extend(self.detached_words(now));
+        }
+        Ok(ended)
     }
 
     async fn is_refused(&self, now: &GroupStatus) -> Result<Option<Reply>, Gone> {
@@ -138,8 +147,9 @@ impl GivingUp<'_> {
         }
         if !self.order.yes {
             let message = format!(
-                "{name}: nothing was changed: {}{}. --yes gives that up ({})",
+                "{name}: nothing was changed: {}{}{}. --yes gives that up ({})",
                 self.dead_words(),
+                self.detached_words(now).map(|words| words + "; ").unwrap_or_default(),
                 lacks(peer, now),
                 if self.order.discard { "nothing of it is saved" } else { "it is saved first, where it can be" }
             );
@@ -170,29 +180,71 @@ impl GivingUp<'_> {
         }
     }
 
-    async fn taken_over(&self, home: ReverseHome) -> Result<Reply, Gone> {
+    /// Volumes that had no disk here before this was typed: what the peer has of them is of no moment that the others are of.
+    fn detached_words(&self, now: &GroupStatus) -> Option<String> {
+        let volumes = self.group.volumes.iter().zip(&now.volumes);
+        let detached = volumes.filter(|(named, now)| now.is_detached && !self.is_dead(named.name.as_str()));
+        let names: Vec<&str> = detached.map(|(named, _)| named.name.as_str()).collect();
+        (!names.is_empty()).then(|| {
+            format!(
+                "volume {} was detached here before: node {} serves what it has of that as it stands, which is older than the other volumes, or of \
+                 several moments if a sync wrote it then",
+                names.join(" and "),
+                self.peer
+            )
+        })
+    }
+
+    /// It is ready: the dead disks are left out, this node is demoted, and the peer promoted. What is refused still says what was done.
+    /// `number`: which one it is, unless somebody has ended it meanwhile.
+    async fn goes_over(&self, home: ReverseHome, number: Option<u64>) -> Result<Reply, Gone> {
         let (desk, name) = (self.desk, self.name());
-        let ready = match self.gets_ready().await? {
+        let ready = self.leaves_dead(home, number).await?;
+        if ready.is_ok() {
+            self.clients(ClientsOrder::Hold).await?;
+        }
+        if desk.reverses.number(name) != number {
+            // By a forced promotion, which found a primary: from here on one is refused until the demotion is on record.
+            return self.is_ended().await;
+        }
+        let demoted = match ready {
             Ok(()) => {
-                self.clients(ClientsOrder::Hold).await?;
                 let runs = RunHooks { skipped: self.order.skip_hooks, before_has_run: true };
                 // Whoever came while commands ran is asked about as well.
-                desk.demote(name, self.order.close_clients, runs, Command::Demote).await?
+                let reply = desk.demote(name, self.order.close_clients, runs, Command::Demote).await?;
+                match &self.dead[..] {
+                    [] => reply,
+                    dead => behind_dead(reply, (name, self.peer.as_str()), dead),
+                }
             }
             Err(refusal) => refusal,
         };
-        self.is_like_others_again().await?;
+        if is_record_unknown(&demoted) {
+            return Ok(unknown_role(demoted));
+        }
         if desk.status_of(self.id).await?.is_none_or(|now| now.role == Role::Primary) {
             never_began(desk, (name, self.id), self.peer).await?;
-            return Ok(match ready {
-                Reply::Error { .. } => ready,
+            return Ok(match demoted {
+                Reply::Error { .. } => demoted,
                 _ => Reply::failed(DeskRefusal::Failed, format!("{name}: this node is the primary still")),
             });
         }
         desk.control.part_with_held(self.id).await?;
+        if desk.reverses.number(name) != number {
+            return self.is_ended().await;
+        }
         self.clients(ClientsOrder::Forward).await?;
-        let step = next_step(desk, (name, self.id), self.peer, home).await?;
-        Ok(self.answer(step, besides(ready)))
+        let (step, lent) = next_step(desk, (name, self.id), self.peer).await?;
+        Ok(self.answer(step, besides(demoted).into_iter().chain(lent).collect()))
+    }
+
+    /// Clients go on here, unless they are held for another one that has begun since.
+    async fn is_ended(&self) -> Result<Reply, Gone> {
+        if self.desk.reverses.number(self.name()).is_none() {
+            stands_still_no_more(self.desk, self.name(), self.id).await?;
+            self.clients(ClientsOrder::GoOn).await?;
+        }
+        Ok(ended_meanwhile(self.name()))
     }
 
     /// The last that may have it refused, of both nodes.
@@ -207,37 +259,150 @@ impl GivingUp<'_> {
         };
         let runs = RunHooks { skipped: skip_hooks, ..RunHooks::default() };
         let hooks = RoleHookCalls { desk, change: &alone, group: self.group, is_forced: false, runs };
-        if let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await {
-            return Ok(Err(refusal));
-        }
-        drop(alone);
+        Ok(hooks.before(RoleHook::BeforeDemote).await)
+    }
+
+    /// The group is a primary for a moment: nobody is to write to it, and it is to send nothing, in the next run of the daemon either. The peer
+    /// holds an image of all volumes, and would hold one without those that are gone here.
+    async fn leaves_dead(&self, home: ReverseHome, number: Option<u64>) -> Result<Result<(), Reply>, Gone> {
+        let (desk, name) = (self.desk, self.name());
         if self.dead.is_empty() {
             return Ok(Ok(()));
         }
-        // The group is a primary for a moment: nobody is to write to it, and it is to send nothing. The peer holds an image of all volumes,
-        // and would hold one without those that are gone here.
+        // Before the record, which may be written when nobody waits for it any more.
         desk.reverses.stands_still(name, true);
         desk.control.lend(self.id, Some(desk.config().node_id(self.peer))).await?;
-        DiskDesk(desk).goes_without(self.group, &self.dead).await
-    }
-
-    async fn is_like_others_again(&self) -> Result<(), Gone> {
-        if self.dead.is_empty() {
-            return Ok(());
+        let mut gives_up = home.gives_up.unwrap_or_default();
+        if gives_up.without_dead.is_empty() {
+            gives_up.without_dead.clone_from(&self.dead);
         }
-        self.desk.reverses.stands_still(self.name(), false);
-        self.desk.control.lend(self.id, None).await?;
-        let settings = self.desk.settings_of_groups().await;
-        if let Some((id, settings)) = settings.into_iter().find(|(id, _)| *id == self.id) {
-            self.desk.control.command(id, Command::Set(settings)).await?;
+        let still = ReversePlace::Home(ReverseHome { gives_up: Some(gives_up), ..home });
+        match desk.reverses.goes_on(name, still).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(Err(ended_meanwhile(name))),
+            Err(why) => {
+                let message = format!("{name}: nothing was changed: {why}");
+                return Ok(Err(Reply::refused(DeskRefusal::StateDiskSilent, message)));
+            }
         }
-        Ok(())
+        DiskDesk(desk).goes_without(self.group, (&self.dead, number)).await
     }
 
     fn answer(&self, step: PeerStep, warnings: Vec<String>) -> Reply {
         let begun = begun(self.name(), self.peer, self.order.full);
         answer_of(self.desk, (self.name(), self.peer), step, (begun, warnings))
     }
+}
+
+/// A refusal behind the dead disks, which are left out by then, says what was done.
+fn behind_dead(mut reply: Reply, (name, peer): (&str, &str), dead: &[String]) -> Reply {
+    if let Reply::Error { message, .. } = &mut reply {
+        let said = message.replace("nothing was changed: ", "").replace("nothing was demoted: ", "");
+        *message = format!(
+            "{said}. This node is the primary still, and the group goes on without volume {}, which is detached by now: node {peer} is sent what is \
+             written to the others, and will hold them of a later moment than that. When that is put right: 'farshore sync {name} --reverse --yes'",
+            dead.join(" and ")
+        );
+    }
+    reply
+}
+
+/// What becomes of a reverse sync that the daemon's end has interrupted before this node was demoted.
+#[derive(Debug, PartialEq, Eq)]
+enum Resumption {
+    /// Without these, beside those that are left out by now.
+    GoesOn(Vec<String>),
+    /// Nothing was left out so far, and nothing need be.
+    IsGoodAgain,
+    /// These have no disk either, and nobody has agreed to lose them: a disk may come late.
+    NotAgreed(Vec<String>),
+}
+
+impl Resumption {
+    /// `agreed`: volumes that an operator has agreed to lose; `dead`: those that have no disk now; `detached`: those that are left out by now.
+    fn of(agreed: &[String], mut dead: Vec<String>, detached: &[&str]) -> Resumption {
+        dead.retain(|volume| !detached.contains(&volume.as_str()));
+        let others: Vec<String> = dead.iter().filter(|volume| !agreed.contains(volume)).cloned().collect();
+        let is_begun = agreed.iter().any(|volume| detached.contains(&volume.as_str()));
+        match (others.is_empty(), dead.is_empty() && !is_begun) {
+            (false, _) => Resumption::NotAgreed(others),
+            (true, true) => Resumption::IsGoodAgain,
+            (true, false) => Resumption::GoesOn(dead),
+        }
+    }
+}
+
+fn not_agreed(name: &str, agreed: &[String], others: &[String]) -> String {
+    format!(
+        "the disk of volume {} is not there, and only the loss of volume {} was agreed on: nobody is served before that disk is there. If it is dead \
+         too: 'farshore sync {name} --reverse --stop', then 'farshore sync {name} --reverse'",
+        others.join(" and "),
+        agreed.join(" and ")
+    )
+}
+
+/// Before this node was demoted the daemon ended, behind all that may have it refused: it goes on, without the disks that were agreed on.
+pub(super) async fn goes_on_without_dead(
+    desk: &Desk,
+    (group, id): (&ConfiguredGroup, GroupId),
+    (peer, home): (&NodeName, ReverseHome),
+    found: &GroupSnapshot,
+) -> Result<(), Gone> {
+    let (name, number) = (group.name.as_str(), desk.reverses.number(group.name.as_str()));
+    let GivesUp { discard, skip_hooks, without_dead: agreed } = home.gives_up.clone().unwrap_or_default();
+    // Clients of the run before are gone, and nobody was served since.
+    let order = ReverseOrder {
+        group: name.to_owned(),
+        full: home.full,
+        yes: true,
+        discard,
+        skip_hooks,
+        close_clients: true,
+        ..ReverseOrder::default()
+    };
+    let now = as_recorded(desk, group, found.status.clone()).await;
+    let named = group.volumes.iter().zip(&now.volumes);
+    let detached: Vec<&str> = named.filter(|(_, now)| now.is_detached).map(|(named, _)| named.name.as_str()).collect();
+    let dead = dead_disks(desk, group, found).await;
+    let reply = match dead.map(|dead| Resumption::of(&agreed, dead, &detached)) {
+        Ok(Resumption::GoesOn(dead)) => {
+            GivingUp { desk, order: &order, group, id, peer, dead }.goes_over(home, number).await?
+        }
+        Ok(Resumption::IsGoodAgain) => {
+            never_began(desk, (name, id), peer).await?;
+            let why =
+                format!("{name}: the disk of volume {} is there again: no role has changed", agreed.join(" and "));
+            Reply::failed(DeskRefusal::Failed, why)
+        }
+        Ok(Resumption::NotAgreed(others)) => {
+            let why = not_agreed(name, &agreed, &others);
+            desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+            return Ok(());
+        }
+        Err(refusal) => {
+            never_began(desk, (name, id), peer).await?;
+            refusal
+        }
+    };
+    match reply {
+        Reply::Error { message, .. } => tracing::warn!("{message}"),
+        _ => tracing::info!("{name}: a reverse sync that the end of the daemon has interrupted goes on"),
+    }
+    Ok(())
+}
+
+/// The answer of a demotion that may be on record, or not.
+pub(super) fn is_record_unknown(reply: &Reply) -> bool {
+    let Reply::Error { refusal: Some(refusal), .. } = reply else { return false };
+    refusal.code == RefusalCode::RecordUnknown.word()
+}
+
+/// Nothing follows before a reset tells which role is on record.
+pub(super) fn unknown_role(mut reply: Reply) -> Reply {
+    if let Reply::Error { message, .. } = &mut reply {
+        *message += ". By the role that is on record the reverse sync goes on behind that, or has not begun; clients of this node wait";
+    }
+    reply
 }
 
 /// What it has come to, and when it is tried again.
@@ -265,6 +430,7 @@ fn answer_of(
             desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
             Reply::failed(DeskRefusal::Failed, message)
         }
+        PeerStep::Ended => ended_meanwhile(name),
         PeerStep::Over => {
             let message = format!("{name}: node {peer} serves its own clients alone, as an operator said there");
             Reply::refused(DeskRefusal::ReverseOver, message)
@@ -301,35 +467,66 @@ async fn tried_again(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &N
         let text = format!("{name}: a reverse sync is under way already: node {peer} serves the clients of this node");
         return Ok(Reply::unchanged(text));
     };
-    let discard = gives_up.discard || order.discard;
-    let home = ReverseHome { gives_up: Some(GivesUp { discard, ..gives_up }), ..known };
-    if home != known
-        && let Err(why) = desk.reverses.record(name, ReversePlace::Home(home)).await
-    {
-        return Ok(Reply::refused(DeskRefusal::StateDiskSilent, format!("{name}: nothing was changed: {why}")));
+    if order.discard && !gives_up.discard {
+        let home = ReverseHome { gives_up: Some(GivesUp { discard: true, ..gives_up }), ..known };
+        match desk.reverses.goes_on(name, ReversePlace::Home(home)).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(ended_meanwhile(name)),
+            Err(why) => {
+                let message = format!("{name}: nothing was changed: {why}");
+                return Ok(Reply::refused(DeskRefusal::StateDiskSilent, message));
+            }
+        }
     }
-    let step = next_step(desk, (name, id), peer, home).await?;
-    Ok(answer_of(desk, (name, peer), step, (begun(name, peer, home.full), Vec::new())))
+    let (step, warnings) = next_step(desk, (name, id), peer).await?;
+    Ok(answer_of(desk, (name, peer), step, (begun(name, peer, known.full), warnings)))
+}
+
+/// This node is the secondary: the dead disks are given up, and no run of the daemon demotes it without them again. The error: a sentence.
+pub(super) async fn is_demoted_for_good(
+    desk: &Desk,
+    (name, id): (&str, GroupId),
+) -> Result<Result<bool, String>, Gone> {
+    stands_still_no_more(desk, name, id).await?;
+    Ok(desk.reverses.leaves_dead_behind(name).await)
 }
 
 /// This node is the secondary. The peer is promoted with what it has, unless it is the primary, and its content is kept. Each order may be
-/// given again.
+/// given again. Beside what that comes to: what the peer warns of.
 pub(super) async fn next_step(
     desk: &Desk,
     (name, id): (&str, GroupId),
     peer: &NodeName,
-    home: ReverseHome,
-) -> Result<PeerStep, Gone> {
-    let Some(GivesUp { discard, skip_hooks }) = home.gives_up else { return Ok(PeerStep::Kept) };
-    let ask = |request| (desk.ask_peer)(peer.to_string(), request);
+) -> Result<(PeerStep, Vec<String>), Gone> {
+    let is_known = match is_demoted_for_good(desk, (name, id)).await? {
+        Ok(is_known) => is_known,
+        Err(why) => return Ok((PeerStep::NotPromoted(why), Vec::new())),
+    };
+    let Some(home) = desk.reverses.home(name).filter(|_| is_known) else { return Ok((PeerStep::Ended, Vec::new())) };
+    let Some(GivesUp { discard, skip_hooks, .. }) = home.gives_up else { return Ok((PeerStep::Kept, Vec::new())) };
     let lends = ApiRequest::Lend { group: name.to_owned(), skip_hooks, ends: false, home_serves: false };
-    let lent = ask(lends).await;
+    let lent = (desk.ask_peer)(peer.to_string(), lends).await;
     if is_over_there(&lent) {
-        return Ok(PeerStep::Over);
+        return Ok((PeerStep::Over, Vec::new()));
     }
-    if let Err(why) = answered(lent) {
-        return Ok(PeerStep::NotPromoted(why));
-    }
+    let warnings = match &lent {
+        Ok(Reply::Ok { warnings, .. }) => warnings.iter().map(|warning| format!("node {peer}: {warning}")).collect(),
+        _ => Vec::new(),
+    };
+    let step = match answered(lent) {
+        Ok(()) => keeps_content(desk, (name, id), peer, (home.full, discard)).await?,
+        Err(why) => PeerStep::NotPromoted(why),
+    };
+    Ok((step, warnings))
+}
+
+/// The peer is the primary: its content is kept over what stands here alone, if anything does.
+async fn keeps_content(
+    desk: &Desk,
+    (name, id): (&str, GroupId),
+    peer: &NodeName,
+    (full, discard): (bool, bool),
+) -> Result<PeerStep, Gone> {
     let kept = keeps(desk, (name, id), peer, discard).await?;
     let is_code = |code| is_refused_as(&kept, code);
     // Nothing stands here alone; or it is not known what, and then all is compared, and saved as well.
@@ -340,13 +537,14 @@ pub(super) async fn next_step(
     if has_none {
         let (full, no_compare, volume) = (false, false, None);
         let syncs = ApiRequest::Sync { group: name.to_owned(), full, no_compare, answers_nothing: true, volume };
-        if let Err(why) = answered(ask(syncs).await) {
+        if let Err(why) = answered((desk.ask_peer)(peer.to_string(), syncs).await) {
             return Ok(PeerStep::NotKept(why));
         }
     }
-    let home = ReverseHome { full: home.full || is_unknown, gives_up: None };
-    Ok(match desk.reverses.record(name, ReversePlace::Home(home)).await {
-        Ok(()) => PeerStep::Kept,
+    let home = ReverseHome { full: full || is_unknown, gives_up: None };
+    Ok(match desk.reverses.goes_on(name, ReversePlace::Home(home)).await {
+        Ok(true) => PeerStep::Kept,
+        Ok(false) => PeerStep::Ended,
         Err(why) => PeerStep::NotKept(why),
     })
 }
@@ -390,4 +588,43 @@ fn lacks(peer: &NodeName, now: &GroupStatus) -> String {
     format!(
         "the last write here is {last}, node {peer} has {point}, and {differs}{age}: with the content of node {peer} that is lost"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk that came late after a reboot was given up with the one that an operator had agreed on; and a primary with all of its disks was
+    /// demoted.
+    #[test]
+    fn a_start_goes_on_without_the_agreed_disks_alone() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let of = |dead: &[&str], detached: &[&str]| Resumption::of(&names(&["a", "b"]), names(dead), detached);
+        assert_eq!(of(&["a", "b"], &[]), Resumption::GoesOn(names(&["a", "b"])));
+        assert_eq!(of(&["a"], &[]), Resumption::GoesOn(names(&["a"])), "b is good again");
+        assert_eq!(of(&[], &["a", "b"]), Resumption::GoesOn(vec![]), "they are left out by now");
+        assert_eq!(of(&["a", "b"], &["a", "b"]), Resumption::GoesOn(vec![]));
+        assert_eq!(of(&[], &[]), Resumption::IsGoodAgain);
+        assert_eq!(of(&[], &["c"]), Resumption::IsGoodAgain, "that was left out before");
+        assert_eq!(of(&["a", "c"], &[]), Resumption::NotAgreed(names(&["c"])));
+        assert_eq!(of(&["a", "c"], &["c"]), Resumption::GoesOn(names(&["a"])), "its loss was chosen before");
+        assert_eq!(of(&["c"], &["a", "b"]), Resumption::NotAgreed(names(&["c"])));
+        let why = not_agreed("db", &names(&["a", "b"]), &names(&["c"]));
+        assert!(why.contains("volume c is not there") && why.contains("--reverse --stop"), "{why}");
+    }
+
+    /// A refusal that came behind the dead disk said that nothing was changed.
+    #[test]
+    fn what_is_refused_behind_a_dead_disk_says_what_was_done() {
+        let why = "db: nothing was changed: the state disk does not answer";
+        let refused = Reply::refused(DeskRefusal::StateDiskSilent, why.to_owned());
+        let Reply::Error { message, refusal, .. } = behind_dead(refused, ("db", "beta"), &["data".to_owned()]) else {
+            panic!("it is refused still")
+        };
+        assert_eq!(refusal.map(|refusal| refusal.code), Some(DeskRefusal::StateDiskSilent.word().to_owned()));
+        assert!(message.starts_with("db: the state disk does not answer. This node is the primary still"), "{message}");
+        let parts =
+            ["without volume data, which is detached by now", "node beta", "'farshore sync db --reverse --yes'"];
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+    }
 }

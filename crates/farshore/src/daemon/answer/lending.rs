@@ -1,8 +1,11 @@
 //! What a change of role means where one node serves the clients of the other (docs/book/decisions/0063-reverse-sync.md).
 
-use engine::GroupId;
+use engine::state::{Broken, State};
+use engine::status::GroupStatus;
+use engine::{Command, GroupId};
 use host::driver::{ClientsOrder, Gone};
 use settings::NodeName;
+use settings::limits::REVERSE_AGAIN_AFTER;
 
 use super::Desk;
 use crate::api::refusals::DeskRefusal;
@@ -15,6 +18,32 @@ pub(super) async fn begins_term(desk: &Desk, name: &str, force: bool) -> Result<
         return Ok(Ok(None));
     }
     Ok(desk.terms.begin(name).await)
+}
+
+/// What clients have seen here is about to be given up for the peer's content: a term of its own begins with that.
+pub(super) async fn gives_content_up(desk: &Desk, name: &str) -> Result<(), Reply> {
+    let begun = desk.terms.begin(name).await;
+    begun
+        .map(drop)
+        .map_err(|why| Reply::failed(DeskRefusal::TermNotRecorded, format!("{name}: nothing was demoted: {why}")))
+}
+
+/// A group that stood still for a reverse sync sends as its settings say.
+pub(super) async fn stands_still_no_more(desk: &Desk, name: &str, id: GroupId) -> Result<(), Gone> {
+    if !desk.reverses.stands_still(name, false) {
+        return Ok(());
+    }
+    desk.control.lend(id, None).await?;
+    let settings = desk.settings_of_groups().await;
+    if let Some((id, settings)) = settings.into_iter().find(|(of, _)| *of == id) {
+        desk.control.command(id, Command::Set(settings)).await?;
+    }
+    Ok(())
+}
+
+/// Whether this node is the primary on record only a reset tells: nothing is done on its word before that.
+pub(super) fn role_is_unknown(now: &GroupStatus) -> bool {
+    now.state == State::Failed(Broken::Superblock)
 }
 
 /// From now on the exports of this node are for the clients of the peer, or not any more. The answer, if it cannot be.
@@ -44,11 +73,14 @@ pub(super) async fn serves(desk: &Desk, name: &str, is_server: bool) -> Result<R
 /// An operator has promoted this node by force: whatever was agreed on with the peer counts no more. True: something was.
 pub(super) async fn is_forced(desk: &Desk, name: &str, id: GroupId) -> Result<bool, Gone> {
     let Some(place) = desk.reverses.place(name) else { return Ok(false) };
-    if let Err(why) = desk.reverses.end(name).await {
+    if let Err(why) = desk.reverses.end_by_force(name).await {
         tracing::warn!("{name}: {why}");
     }
     match place {
-        ReversePlace::Home(_) => desk.control.clients(id, ClientsOrder::Part).await?,
+        ReversePlace::Home(_) => {
+            stands_still_no_more(desk, name, id).await?;
+            desk.control.clients(id, ClientsOrder::Part).await?;
+        }
         ReversePlace::Server => desk.control.lend(id, None).await?,
     }
     Ok(true)
@@ -74,8 +106,18 @@ pub(super) fn begun(name: &str, peer: &NodeName, full: bool) -> String {
     )
 }
 
-/// Clients are served here as before, and the peer hears of that. If it does not hear, it finds out.
+/// Clients are served here as before, and the peer hears of that. If it does not hear, it finds out. Where the record has this node demoted by
+/// the next run of the daemon nobody is served before that is gone: what they wrote would be given up. Then it is tried again.
 pub(super) async fn never_began(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
+    desk.reverses.never_began(name);
+    if desk.reverses.is_still(name) {
+        if let Err(why) = desk.reverses.end(name).await {
+            tracing::warn!("{name}: clients wait until the record of a reverse sync that has not begun is gone: {why}");
+            desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+            return Ok(());
+        }
+        stands_still_no_more(desk, name, id).await?;
+    }
     desk.control.clients(id, ClientsOrder::GoOn).await?;
     if let Err(why) = desk.reverses.end(name).await {
         tracing::warn!("{name}: {why}");
@@ -87,6 +129,11 @@ pub(super) async fn never_began(desk: &Desk, (name, id): (&str, GroupId), peer: 
 /// The peer serves no clients of this node any more; or they are served here again.
 pub(super) fn ends(name: &str, home_serves: bool) -> ApiRequest {
     ApiRequest::Lend { group: name.to_owned(), skip_hooks: false, ends: true, home_serves }
+}
+
+pub(super) fn ended_meanwhile(name: &str) -> Reply {
+    let message = format!("{name}: an operator has ended the reverse sync meanwhile: 'farshore status {name}'");
+    Reply::refused(DeskRefusal::ReverseOver, message)
 }
 
 /// The node that served was told to stop.

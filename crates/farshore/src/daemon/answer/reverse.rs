@@ -19,11 +19,17 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use super::Desk;
-use super::giving_up::{GivingUp, PeerStep, dead_disks, next_step, typed_again};
-use super::lending::{answered, begun, ends, is_over_there, never_began, serves};
+use super::giving_up::{
+    GivingUp, PeerStep, dead_disks, goes_on_without_dead, is_demoted_for_good, is_record_unknown, next_step,
+    typed_again, unknown_role,
+};
+use super::lending::{
+    answered, begun, ends, is_over_there, never_began, role_is_unknown, serves, stands_still_no_more,
+};
 use super::resets::snapshot_of;
 use super::roles::{PromotionOrder, RunHooks, is_unanswered};
 use super::switchover::AnnouncedSwitchover;
+use super::unopened::as_recorded;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder, SwitchoverOrder};
 use crate::daemon::reverses::{ReverseHome, ReversePlace};
@@ -56,7 +62,7 @@ pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Go
         Ok(dead) => dead,
         Err(refusal) => return Ok(refusal),
     };
-    let now = found.status;
+    let now = as_recorded(desk, &group, found.status).await;
     if !desk.obeys_peers() {
         let message = format!(
             "{name}: nothing was changed: node {peer} has this node take over when the reverse sync ends, and 'peer_commands' in \
@@ -76,15 +82,17 @@ pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Go
 async fn under_way(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &NodeName)) -> Result<Option<Reply>, Gone> {
     let name = order.group.as_str();
     let until = Instant::now() + REVERSE_STEP_PATIENCE;
-    while desk.reverses.is_home(name) {
+    while desk.reverses.is_home(name) || desk.reverses.is_begun(name) {
         let now = desk.status_of(id).await?;
-        if now.is_some_and(|now| !now.starting && now.role == Role::Secondary) {
+        if now.as_ref().is_some_and(role_is_unknown) {
+            let message = format!("{name}: nothing was changed: the group has failed: first 'farshore reset {name}'");
+            return Ok(Some(Reply::refused(RefusalCode::GroupFailed, message)));
+        }
+        if desk.reverses.is_home(name) && now.is_some_and(|now| !now.starting && now.role == Role::Secondary) {
             return typed_again(desk, order, (id, peer)).await.map(Some);
         }
         if Instant::now() >= until {
-            let message =
-                format!("{name}: a reverse sync is being begun, or comes to its end: 'farshore status {name}'");
-            return Ok(Some(Reply::refused(DeskRefusal::ReverseUnderWay, message)));
+            return Ok(Some(is_being_begun(name)));
         }
         sleep(QUIET_LOOK).await;
     }
@@ -96,6 +104,13 @@ async fn under_way(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &Nod
         return Ok(Some(Reply::refused(DeskRefusal::ReverseUnderWay, message)));
     }
     Ok(None)
+}
+
+fn is_being_begun(name: &str) -> Reply {
+    let message = format!(
+        "{name}: nothing was changed: a reverse sync is being begun, or comes to its end: 'farshore status {name}', then type this again"
+    );
+    Reply::refused(DeskRefusal::ReverseUnderWay, message)
 }
 
 async fn is_primary(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
@@ -166,6 +181,8 @@ struct Begin<'a> {
 
 impl Begin<'_> {
     async fn run(&self, now: &GroupStatus, dead: Vec<String>) -> Result<Reply, Gone> {
+        // Until it is on record, for which a disk may be waited, nothing else tells of it.
+        let Some(_alone) = self.desk.reverses.begin(self.name()) else { return Ok(is_being_begun(self.name())) };
         let is_whole = now.volumes.iter().all(|volume| !volume.is_aside && !volume.is_detached && !volume.is_unfilled);
         let in_step = matches!(now.state, State::Replicating | State::CatchingUp);
         if in_step && is_whole {
@@ -211,8 +228,10 @@ impl Begin<'_> {
             ..SwitchoverOrder::default()
         };
         let reply = desk.hand_over((self.group, self.peer), &switchover, (now, &alone)).await?;
-        let is_demoted = desk.status_of(self.id).await?.is_some_and(|now| now.role == Role::Secondary);
-        if !is_demoted {
+        if is_record_unknown(&reply) {
+            return Ok(unknown_role(reply));
+        }
+        if desk.status_of(self.id).await?.is_none_or(|now| now.role == Role::Primary) {
             never_began(desk, (name, self.id), self.peer).await?;
             return Ok(reply);
         }
@@ -270,7 +289,13 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
             "{name}: this node does not serve the clients of node {peer} any more; its own exports are open, if it is the primary"
         )));
     }
+    stands_still_no_more(desk, name, id).await?;
     desk.control.clients(id, ClientsOrder::Part).await?;
+    if is_primary(desk, id).await? {
+        return Ok(Reply::ok(format!(
+            "{name}: the reverse sync is over before it has begun: this node is the primary"
+        )));
+    }
     let serves = desk.status_of(id).await?.is_some_and(|now| now.peer.role == Some(Role::Primary));
     let mut warnings = Vec::new();
     let told = (desk.ask_peer)(peer.to_string(), ends(name, false)).await;
@@ -311,15 +336,15 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
     if *ends {
         return lends_no_more(desk, (name, id), &peer, *home_serves).await;
     }
-    if is_primary(desk, id).await? {
-        let message = format!("{name}: node {} is the primary already", desk.node);
-        return Ok(match desk.reverses.is_server(name) {
-            true => Reply::unchanged(message),
-            false => Reply::refused(DeskRefusal::ReverseOver, format!("{message}, and serves its own clients alone")),
-        });
+    if let Some(answer) = is_primary_already(desk, (name, id)).await? {
+        return Ok(answer);
     }
     if let Err(refusal) = hears_demotion(desk, (name, id), &peer).await? {
         return Ok(refusal);
+    }
+    // Its role was not known before, if it was starting then.
+    if let Some(answer) = is_primary_already(desk, (name, id)).await? {
+        return Ok(answer);
     }
     // Another one of these may be under way: what that one recorded is its own.
     if desk.role_changes.is_changing(name) {
@@ -331,11 +356,27 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
     }
     let announced = desk.announced.borrow_mut().remove(&id).filter(AnnouncedSwitchover::is_fresh);
     let runs = RunHooks { skipped: skip_hooks, before_has_run: announced.is_some() };
-    let reply = desk.promote(name, PromotionOrder::LENT, runs).await?;
+    let mut reply = desk.promote(name, PromotionOrder::LENT, runs).await?;
+    if let Reply::Ok { message, warnings, .. } = &mut reply {
+        // What the peer has that is missing here it has given up by then, and of which volumes it had no disk it knows.
+        warnings.retain(|warning| !message.contains(warning.as_str()));
+    }
     if !is_primary(desk, id).await? && !desk.role_changes.is_changing(name) {
         _ = serves(desk, name, false).await?;
     }
     Ok(reply)
+}
+
+/// The answer of a node that is not to be promoted any more: it serves the peer's clients, or is not to.
+async fn is_primary_already(desk: &Desk, (name, id): (&str, GroupId)) -> Result<Option<Reply>, Gone> {
+    if !is_primary(desk, id).await? {
+        return Ok(None);
+    }
+    let message = format!("{name}: node {} is the primary already", desk.node);
+    Ok(Some(match desk.reverses.is_server(name) {
+        true => Reply::unchanged(message),
+        false => Reply::refused(DeskRefusal::ReverseOver, format!("{message}, and serves its own clients alone")),
+    }))
 }
 
 async fn lends_no_more(
@@ -425,33 +466,41 @@ async fn go_on(desk: &Desk, name: &str) -> Result<(), Gone> {
     let Some(peer) = group.peer_of(&desk.node).cloned() else { return Ok(()) };
     let snapshot = desk.control.snapshot().await?;
     let Some(found) = snapshot.groups.into_iter().find(|found| found.status.id == id) else { return Ok(()) };
-    let (now, forward) = (found.status, found.forward);
-    // It is being begun, or this node takes over just now.
-    if now.starting || desk.role_changes.is_changing(name) {
+    let now = &found.status;
+    // It is being begun, or this node takes over just now; or only a reset tells which of the two.
+    if now.starting || desk.role_changes.is_changing(name) || role_is_unknown(now) {
         return Ok(());
     }
     if now.role == Role::Primary {
-        return is_over(desk, (name, id), &peer).await;
+        return match desk.reverses.left_over(name) {
+            Some(_) if !desk.reverses.is_due(name) => Ok(()),
+            Some(home) => goes_on_without_dead(desk, (&group, id), (&peer, home), &found).await,
+            None => is_over(desk, (name, id), &peer).await,
+        };
     }
-    if forward.is_none() {
+    if found.forward.is_none() {
         desk.control.clients(id, ClientsOrder::Forward).await?;
     }
     if !desk.reverses.is_due(name) {
         return Ok(());
     }
-    if let Some(home) = desk.reverses.home(name).filter(|home| home.gives_up.is_some()) {
+    if let Err(why) = is_demoted_for_good(desk, (name, id)).await? {
+        desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+        return Ok(());
+    }
+    if desk.reverses.home(name).is_some_and(|home| home.gives_up.is_some()) {
         return match now.peer.role {
-            Some(_) => gives_up(desk, (name, id), &peer, home).await,
+            Some(_) => gives_up(desk, (name, id), &peer).await,
             None => Ok(()),
         };
     }
     match now.peer.role {
-        Some(Role::Secondary) => nobody_is_primary(desk, (name, &peer), &now).await,
+        Some(Role::Secondary) => nobody_is_primary(desk, (name, &peer), now).await,
         Some(Role::Primary) => {
             if desk.reverses.home(name).is_some_and(|home| home.full) {
                 return order_full_sync(desk, name, &peer).await;
             }
-            match lacks_still(&now) {
+            match lacks_still(now) {
                 Some(_) => Ok(()),
                 None => take_over(desk, (name, id), &peer).await,
             }
@@ -472,7 +521,9 @@ fn lacks_still(now: &GroupStatus) -> Option<&'static str> {
 
 /// The clients are served here again, or were never served elsewhere.
 async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
-    if desk.control.is_held(id).await? {
+    // As where it never began: the record is to go first.
+    let is_still = desk.reverses.is_still(name);
+    if !is_still && desk.control.is_held(id).await? {
         desk.control.clients(id, ClientsOrder::GoOn).await?;
     }
     match desk.reverses.end(name).await {
@@ -481,6 +532,10 @@ async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
             desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
             return Ok(());
         }
+    }
+    if is_still {
+        stands_still_no_more(desk, name, id).await?;
+        desk.control.clients(id, ClientsOrder::GoOn).await?;
     }
     // A peer that is secondary serves nobody, told or not.
     let _ = (desk.ask_peer)(peer.to_string(), ends(name, true)).await;
@@ -514,12 +569,12 @@ async fn order_full_sync(desk: &Desk, name: &str, peer: &NodeName) -> Result<(),
         volume: None,
     };
     let ordered = match answered((desk.ask_peer)(peer.to_string(), request).await) {
-        Ok(()) => desk.reverses.record(name, ReversePlace::Home(ReverseHome::default())).await,
+        Ok(()) => desk.reverses.goes_on(name, ReversePlace::Home(ReverseHome::default())).await,
         Err(why) => Err(why),
     };
     match ordered {
         // It shows in the state before this node looks again.
-        Ok(()) => desk.reverses.refused(name, "the full sync begins".to_owned(), REVERSE_AGAIN_AFTER),
+        Ok(_) => desk.reverses.refused(name, "the full sync begins".to_owned(), REVERSE_AGAIN_AFTER),
         Err(why) => desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER),
     }
     Ok(())
@@ -573,9 +628,12 @@ async fn cut_off(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
 }
 
 /// The peer is not promoted yet, or its content is not kept yet over what stands here.
-async fn gives_up(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName, home: ReverseHome) -> Result<(), Gone> {
-    match next_step(desk, (name, id), peer, home).await? {
+async fn gives_up(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
+    let (step, warnings) = next_step(desk, (name, id), peer).await?;
+    warnings.iter().for_each(|warning| tracing::warn!("{name}: {warning}"));
+    match step {
         PeerStep::Kept => tracing::info!("{name}: the content of node {peer} counts, and comes here"),
+        PeerStep::Ended => tracing::info!("{name}: an operator has ended the reverse sync"),
         PeerStep::NotKept(why) | PeerStep::NotPromoted(why) => desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER),
         PeerStep::Over => return cut_off(desk, (name, id), peer).await,
     }

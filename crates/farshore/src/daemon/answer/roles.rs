@@ -40,6 +40,15 @@ impl PromotionOrder {
     pub const UNFORCED: PromotionOrder = PromotionOrder { force: false, in_window: false, is_lent: false };
     /// For clients of the peer, with what this node has.
     pub const LENT: PromotionOrder = PromotionOrder { force: true, in_window: false, is_lent: true };
+
+    fn command(self) -> Command {
+        let entropy = entropy();
+        match self {
+            PromotionOrder { in_window: true, .. } => Command::PromoteInWindow { entropy },
+            PromotionOrder { is_lent: true, .. } => Command::PromoteForPeer { entropy },
+            PromotionOrder { force, .. } => Command::Promote { force, entropy },
+        }
+    }
 }
 
 /// The commands around one change of role.
@@ -116,6 +125,15 @@ fn starting(name: &str) -> Reply {
     Reply::refused(RefusalCode::GroupStarting, message)
 }
 
+/// The last that may have a demotion refused. A new term comes behind all else: whoever is attached goes on where nothing was changed.
+async fn last_before_demotion(hooks: &RoleHookCalls<'_>, begins_term: bool) -> Result<(), Reply> {
+    hooks.before(RoleHook::BeforeDemote).await?;
+    match begins_term {
+        true => lending::gives_content_up(hooks.desk, hooks.group.name.as_str()).await,
+        false => Ok(()),
+    }
+}
+
 impl Desk {
     /// One change of role of a group at a time: a term might begin on a node that another promotion has just made primary, or none where a
     /// demotion ends meanwhile. Before the node becomes primary its term is another one: what was asked in an earlier one must not reach this
@@ -134,6 +152,12 @@ impl Desk {
             // Its role is not known yet.
             return Ok(starting(name));
         };
+        if (how.force || now.role == Role::Secondary)
+            && let Err(why) = self.reverses.leaves_dead_behind(name).await
+        {
+            // The next run of the daemon would demote it again.
+            return Ok(Reply::refused(DeskRefusal::StateDiskSilent, format!("{name}: nothing was changed: {why}")));
+        }
         let is_forced = how.force && !how.is_lent;
         let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced, runs };
         let mut unrecorded = None;
@@ -154,10 +178,7 @@ impl Desk {
                 return Ok(refusal);
             }
         }
-        let command = match how.in_window {
-            true => Command::PromoteInWindow { entropy: entropy() },
-            false => Command::Promote { force: how.force, entropy: entropy() },
-        };
+        let command = how.command();
         let mut reply = self.command(name, command).await?;
         // It is on record, or was refused; or its group has failed.
         alone.is_shown(false);
@@ -265,8 +286,9 @@ impl Desk {
         let is_forced = close_clients && !is_reverse;
         let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced, runs };
         let again = if is_reverse { format!("sync {name} --reverse") } else { format!("demote {name}") };
+        let begins_term = before.is_some() && self.reverses.home(name).is_some_and(|home| home.gives_up.is_some());
         if let Some(now) = &before
-            && hooks.has(RoleHook::BeforeDemote)
+            && (begins_term || hooks.has(RoleHook::BeforeDemote))
             && let Some(refusal) = self.no_demotion(name, now, (close_clients, &again)).await?
         {
             return Ok(refusal);
@@ -280,7 +302,7 @@ impl Desk {
             None => None,
         };
         if before.is_some()
-            && let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await
+            && let Err(refusal) = last_before_demotion(&hooks, begins_term).await
         {
             return Ok(refusal);
         }

@@ -2,7 +2,7 @@
 //!
 //! A function of what is seen now and what was known before, so that a start compares with what the log says of the run before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use settings::events::EventKind;
@@ -40,6 +40,8 @@ pub(in crate::daemon) struct GroupLooks {
     values: BTreeMap<(String, String), String>,
     /// Thresholds that are passed, by group and level.
     missed: BTreeMap<(String, &'static str), MissedThreshold>,
+    /// Thresholds that the lag is watched for.
+    watched: BTreeSet<(String, &'static str)>,
 }
 
 struct MissedThreshold {
@@ -59,7 +61,8 @@ impl GroupLooks {
             let since = now.checked_sub(ago).unwrap_or(now);
             Some(((group.clone(), level), MissedThreshold { since, met_since: None }))
         });
-        GroupLooks { values: values.iter().cloned().collect(), missed: missed.collect() }
+        let (values, missed) = (values.iter().cloned().collect(), missed.collect());
+        GroupLooks { values, missed, watched: BTreeSet::new() }
     }
 
     /// What is new.
@@ -84,6 +87,7 @@ impl GroupLooks {
             }
         }
         for (level, threshold) in LEVELS.into_iter().zip([facts.warn, facts.error]) {
+            events.extend(self.watches(facts, level, threshold));
             events.extend(self.lag(facts, level, threshold, now));
         }
         events
@@ -110,6 +114,30 @@ impl GroupLooks {
         let event = NewEvent::now(kind, text).of_group(facts.group);
         let event = if is_setting { event.with("key", key) } else { event };
         Some(event.with_known("from", before).with("to", value).with("reason", reason))
+    }
+
+    /// Whether the lag is watched: where it is not, that it is not beyond a threshold says nothing.
+    fn watches(
+        &mut self,
+        facts: &GroupFacts<'_>,
+        level: &'static str,
+        threshold: Option<Duration>,
+    ) -> Option<NewEvent> {
+        let key = (facts.group.to_owned(), level);
+        let event =
+            |kind, text| NewEvent::now(kind, text).of_group(facts.group).of_peer(facts.peer).with("level", level);
+        let why = match (threshold, facts.is_primary, facts.lag) {
+            (None, ..) => format!("rpo.{level} is off"),
+            (_, false, _) => "this node is the secondary, and knows no lag".to_owned(),
+            (_, _, None) => format!("what the copy on {} lacks is not known", facts.peer),
+            (Some(threshold), true, Some(_)) => {
+                let text = format!("the lag is watched for rpo.{level} of {}", show_seconds(threshold.as_secs_f64()));
+                let event = event(EventKind::RpoWatched, text).with("threshold_seconds", threshold.as_secs_f64());
+                return self.watched.insert(key).then_some(event);
+            }
+        };
+        let text = format!("the lag is not watched for rpo.{level} any more: {why}");
+        self.watched.remove(&key).then(|| event(EventKind::RpoUnwatched, text).with("reason", why))
     }
 
     fn lag(
@@ -232,6 +260,32 @@ mod tests {
         assert_eq!(after[0], "mode mode: async -> sync: an operator set it");
     }
 
+    fn is_alarm(event: &NewEvent) -> bool {
+        [EventKind::RpoMissed, EventKind::RpoMet].contains(&event.kind())
+    }
+
+    /// Where nobody watches no alarm does not mean that all is well.
+    #[test]
+    fn it_is_told_while_a_lag_is_watched() {
+        let (now, mut looks) = (Instant::now(), GroupLooks::default());
+        let mut at = |facts: &GroupFacts<'_>| {
+            let events = looks.look(facts, now).into_iter();
+            told(events.filter(|event| event.kind().as_str().ends_with("watched")).collect())
+        };
+        let known = |lag| facts("async", "degrade", lag);
+        assert!(at(&known(None)).is_empty(), "there is no copy yet");
+        assert_eq!(at(&known(Some(1))), ["rpo-watched the lag is watched for rpo.warn of 30 s"]);
+        assert!(at(&known(Some(99))).is_empty());
+        assert_eq!(
+            at(&known(None)),
+            ["rpo-unwatched the lag is not watched for rpo.warn any more: what the copy on beta lacks is not known"]
+        );
+        assert_eq!(at(&known(Some(1))).len(), 1);
+        let ended = at(&GroupFacts { is_primary: false, ..known(None) });
+        assert!(ended.len() == 1 && ended[0].contains("this node is the secondary"), "{ended:?}");
+        assert!(at(&GroupFacts { is_primary: false, ..known(None) }).is_empty());
+    }
+
     #[test]
     fn a_lag_that_comes_and_goes_is_missed_once() {
         let start = Instant::now();
@@ -239,7 +293,7 @@ mod tests {
         let mut at = |seconds: u64, lag: Option<u64>| {
             let now = start + Duration::from_secs(seconds);
             let events = looks.look(&facts("async", "degrade", lag), now);
-            told(events.into_iter().filter(|event| event.kind().as_str().starts_with("rpo")).collect())
+            told(events.into_iter().filter(is_alarm).collect())
         };
         assert!(at(0, Some(29)).is_empty());
         assert_eq!(at(2, Some(31)), ["rpo-missed the copy on beta is 31 s behind, rpo.warn is 30 s"]);
@@ -256,7 +310,7 @@ mod tests {
         let missed = |level: &str| (("db".to_owned(), level.to_owned()), unix_ms() - 60_000);
         let rpo = |looks: &mut GroupLooks, facts: &GroupFacts<'_>, seconds| {
             let events = looks.look(facts, now + Duration::from_secs(seconds)).into_iter();
-            told(events.filter(|event| event.kind().as_str().starts_with("rpo")).collect())
+            told(events.filter(is_alarm).collect())
         };
         let mut looks = GroupLooks::new(&[], &[missed("warn"), missed("error")]);
         let primary = facts("async", "degrade", Some(1));

@@ -64,6 +64,10 @@ pub(in crate::daemon) struct ReverseLook<'a> {
     pub peer: &'a str,
     /// The number of the one whose clients are at home here.
     pub home: Option<u64>,
+    /// The number of the last one, if a forced promotion of this node has ended it.
+    pub forced: Option<u64>,
+    /// Why the group has failed, if it has.
+    pub failed: Option<&'a str>,
     pub is_primary: bool,
 }
 
@@ -150,11 +154,26 @@ impl ReverseCourse {
             return None;
         }
         let is_it = now.home.is_some_and(|home| *self.number.get_or_insert(home) == home);
+        let ReverseLook { group, peer, failed, .. } = now;
         if is_it {
-            return None;
+            return failed.map(|why| CourseEnd {
+                state: OperationState::Failed,
+                message: format!(
+                    "{group}: the reverse sync waits: the group has failed here: {why}. After 'farshore reset {group}' it goes on"
+                ),
+                refusal: Some(RefusalCode::GroupFailed.into()),
+            });
         }
-        let ReverseLook { group, peer, .. } = now;
+        // It came and went between two looks: then it was the last one.
+        let is_forced = now.forced.is_some_and(|forced| self.number.is_none_or(|number| number == forced));
         Some(match now.is_primary {
+            true if is_forced => CourseEnd {
+                state: OperationState::Stopped,
+                message: format!(
+                    "{group}: the reverse sync was ended by 'promote --force' here: what node {peer} has written since does not count"
+                ),
+                refusal: Some(DeskRefusal::ReverseOver.into()),
+            },
             true => CourseEnd {
                 state: OperationState::Done,
                 message: format!("{group}: the reverse sync is over: this node is the primary again"),
@@ -242,7 +261,7 @@ mod tests {
     }
 
     fn reversed(home: Option<u64>, is_primary: bool, at: Instant) -> ReverseLook<'static> {
-        ReverseLook { at, group: "db", peer: "beta", home, is_primary }
+        ReverseLook { at, group: "db", peer: "beta", home, forced: None, failed: None, is_primary }
     }
 
     #[test]
@@ -256,5 +275,33 @@ mod tests {
             assert_eq!(state(course.look(&at(Some(5), false))), Some(OperationState::Stopped));
             assert_eq!(state(ordered().look(&at(None, is_primary))), Some(ended));
         }
+    }
+
+    /// `wait` told of a node that it was primary again as had been ordered, and it was by force, over what had been written elsewhere.
+    #[test]
+    fn a_forced_promotion_is_no_end_that_was_ordered() {
+        let look = |home, forced| ReverseLook { forced, ..reversed(home, home.is_none(), Instant::now()) };
+        let course = |number| ReverseCourse { ordered: Some(Instant::now()), number };
+        for (number, forced, ended) in [
+            (Some(4), Some(4), OperationState::Stopped),
+            (None, Some(4), OperationState::Stopped),
+            (Some(4), Some(3), OperationState::Done),
+            (Some(4), None, OperationState::Done),
+        ] {
+            assert_eq!(state(course(number).look(&look(None, forced))), Some(ended), "{number:?} {forced:?}");
+        }
+    }
+
+    /// Nothing goes on before a reset, and nobody was told.
+    #[test]
+    fn a_group_that_fails_at_home_ends_the_wait() {
+        let mut course = ReverseCourse { ordered: Some(Instant::now()), number: None };
+        let end = course.look(&ReverseLook { failed: Some("a disk"), ..reversed(Some(4), false, Instant::now()) });
+        let end = end.expect("it is told");
+        assert_eq!(
+            (end.state, end.refusal.map(|why| why.code)),
+            (OperationState::Failed, Some("group-failed".to_owned()))
+        );
+        assert!(end.message.contains("farshore reset db"), "{}", end.message);
     }
 }

@@ -3,13 +3,24 @@
 
 use std::collections::BTreeMap;
 
-use engine::{GroupId, Position, VolumeId};
+use engine::{GroupId, Position, Seq, VolumeId};
 
 use super::WriteOracle;
 use crate::oracle::{Oracle, OracleFailure};
 use crate::stamps::{SECTOR, SectorFill, sector_bytes};
 
 impl WriteOracle {
+    /// A primary has set a volume aside: what of it waits in the queue, beyond what the peer has `confirmed`, goes there without content.
+    pub fn streams_no_more(&mut self, node: usize, group: GroupId, volume: VolumeId, confirmed: Option<Position>) {
+        let g = self.group(group);
+        let Some((_, key)) = g.current.filter(|(primary, _)| *primary == node) else { return };
+        let is_of_run = |at: &Position| (g.history(at.generation.tag), at.incarnation.0) == key;
+        let through = confirmed.filter(is_of_run).map_or(Seq::NONE, |at| at.seq);
+        let Some(run) = g.runs.get_mut(&key) else { return };
+        let waiting = run.log.iter_mut().filter(|write| write.volume == volume && write.last > through);
+        waiting.for_each(|write| write.streamed = false);
+    }
+
     /// `images`: the volumes of a primary that lost power, before its exports open; `at`: where its secondary stands in the
     /// run that ended. No sector may hold less than the secondary has. `flushed`: that run was killed, and what it had written was
     /// flushed before the power failed: only what was under way when it was killed may be missing, as after a mere kill.

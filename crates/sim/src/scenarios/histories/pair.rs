@@ -175,7 +175,8 @@ impl HistoryPair {
         for node in 0..2 {
             let Some(glance) = self.world.glance(node, GROUP).filter(|glance| glance.running) else { continue };
             let is_primary = glance.identity.role == Role::Primary;
-            let seen = SeenNode { is_primary, is_overwritten: glance.identity.inconsistent, image: self.image(node) };
+            let (is_overwritten, is_at_rest) = (glance.identity.inconsistent, glance.drained || is_primary);
+            let seen = SeenNode { is_primary, is_overwritten, is_at_rest, image: self.image(node) };
             if let Err(what) = self.truth.look(node, seen) {
                 self.objects(what);
             }
@@ -242,6 +243,7 @@ impl HistoryPair {
             }
             HistoryEvent::Keep(node) => self.keeps(node),
             HistoryEvent::Reload(node) => {
+                self.truth.run_ends(node);
                 resets::reloads(&mut self.world, node, GROUP);
                 true
             }
@@ -261,8 +263,9 @@ impl HistoryPair {
         let fill = SectorFill::Stamp(self.world.checkers.writes.stamp(GROUP));
         let (volume, offset) = (VolumeId((number % 2) as u16), number as u64 / 2 * BLOCK);
         let sectors = offset / SECTOR as u64..(offset + BLOCK) / SECTOR as u64;
+        let image = self.image(node);
         self.writes.push(PlacedWrite { volume, offset, bytes: content(fill, volume, sectors) });
-        self.truth.issued(node, WriteSet::of(number));
+        self.truth.issued(node, WriteSet::of(number), image);
         let asked = ClientRequest::Write { volume, offset, length: BLOCK, fill, fua: false };
         let in_step = self.is_joined();
         let write = self.world.ask(node, GROUP, asked, false);
