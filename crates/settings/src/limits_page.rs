@@ -110,6 +110,7 @@ fn configuration() -> Vec<Limit> {
         ours::TLS_CLIENTS_MAX => "entries of `[tls.clients]`", "";
         ours::JOURNAL_WINDOWS_MIN => "`journal`, in windows, at least", "receiving would wait for applying";
         ours::QUEUE_DISK_SPARE_BYTES => "what a disk queue leaves free where its space is reserved", "and as much as its group's `journal`";
+        ours::QUEUE_LOG_BYTES_MIN => "`queue.disk` with `queue.durable`, at least", "";
         ours::MEMORY_PER_GROUP => "`memory.limit`, for each group of the node, if that is more than the default", "";
         ours::HOOKS_MAX => "hooks of a configuration", "";
         ours::HOOK_WORDS_MAX => "words of a hook's `command`", "";

@@ -18,7 +18,12 @@ impl Outbox {
         if needs_none || injected(Fault::QueueLimitIgnored) {
             return true;
         }
-        if !self.log.has_room_for(stream.queue(), self.reserved(), common.slots.write_ref(slot), cx.peer.part_bytes) {
+        if !self.log.has_room_for(
+            stream.queue(),
+            self.reserved.both(),
+            common.slots.write_ref(slot),
+            cx.peer.part_bytes,
+        ) {
             return false;
         }
         if lone {
@@ -42,7 +47,7 @@ impl Outbox {
         let stream = self.stream().filter(|stream| !stream.syncs())?;
         let (queue, limit) = (stream.queue(), common.settings.queue_bytes);
         let ring = if self.log.is_wanted() { 0 } else { self.disk.usable_bytes() };
-        let of_log = self.log.filled(stream.queue(), stream.clears_through(), self.reserved());
+        let of_log = self.log.filled(stream.queue(), stream.clears_through(), self.reserved.both());
         // A quarter of memory is for what comes back from disk.
         let memory = if ring > 0 || of_log.is_some() { limit - limit / 4 } else { limit };
         let share = |held: u64, of: u64| (u128::from(held) * 1000 / u128::from(of.max(1))) as u64;
@@ -52,10 +57,6 @@ impl Outbox {
         let items = share(queue.len(), common.settings.queue_items);
         let places = if memory < limit { share(queue.len() * limits::ITEM_OVERHEAD_BYTES, memory) } else { 0 };
         Some(share(held, of).max(items).max(places))
-    }
-
-    fn reserved(&self) -> (u64, u64) {
-        (self.reserved.bytes(), self.reserved.items())
     }
 
     /// A write waits until the range is free; its room in the queue is kept meanwhile.
