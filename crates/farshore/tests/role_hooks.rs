@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -63,6 +63,9 @@ fn is_secondary(pair: &Pair, node: Side) -> bool {
 
 const ALL: &str =
     "hooks.before_promote = HOOK\nhooks.after_promote = HOOK\nhooks.before_demote = HOOK\nhooks.after_demote = HOOK";
+
+/// A hook that runs until the test writes the file `go`.
+const WAITS: &str = "while ! [ -e \"$(dirname $0)/go\" ]; do sleep 0.05; done";
 
 /// Around each change of role once, in order, on the node that changes; and not where nothing changes.
 #[test]
@@ -489,6 +492,44 @@ fn a_client_that_comes_while_a_hook_runs_is_not_cut_off_by_a_reverse_sync() {
     pair.assert_equal(&["data", "log"]);
 }
 
+// proves: rule 13
+/// A client came in the very moment of the demotion, which was refused by that: whoever was attached was turned away at its next connection,
+/// although nothing was changed.
+#[test]
+fn a_demotion_that_a_client_has_refused_ends_no_term() {
+    if must_skip_stores("a_demotion_that_a_client_has_refused_ends_no_term") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    let store = pair.store_of_group(Side::Near);
+    let ran = with_hooks(&pair, "hooks.before_demote = HOOK", WAITS);
+    pair.first_sync();
+    let words = before_reverse(&mut pair, true);
+    let term = pair.status(Side::Near)["term"].clone();
+    let typed = Background::start(pair.command(Side::Near, &words));
+    pair.until("the hook runs", |_| ran.exists());
+    // The last record before the demotion waits for the disk meanwhile.
+    store.hang();
+    fs::write(pair.path("go"), "").expect("written");
+    std::thread::sleep(Duration::from_millis(500));
+    let client = pair.start_qemu_io(Side::Near, "data", &["sleep 6000"]);
+    pair.until("the client is there", |pair| pair.status(Side::Near)["volumes"][0]["clients"] == 1);
+    store.answer_again();
+    let (is_done, said) = typed.finish(&mut pair);
+    assert!(!is_done && said.contains("1 client is attached") && said.contains("sync g --reverse"), "{said}");
+    served_at_home(&mut pair);
+    assert_eq!(pair.status(Side::Near)["term"], term, "an attached device goes on");
+    let (is_served, said) = client.finish(&mut pair);
+    assert!(is_served, "{said}");
+    // Without a client another term begins, before anybody is served what the other node has.
+    pair.done(Side::Near, &words);
+    assert_ne!(pair.status(Side::Near)["term"], term);
+    served_at_home(&mut pair);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
+}
+
 // proves: rule 13, P6
 /// A disk fails in the moment in which the new role is recorded: nobody knows which one is on record, and the demotion was taken for done.
 #[test]
@@ -497,8 +538,7 @@ fn a_demotion_that_may_not_be_on_record_is_followed_by_nothing_before_a_reset() 
         return;
     }
     let mut pair = Pair::new(&PairPlan { forgets: true, ..PairPlan::DEFAULT });
-    let waits = "while ! [ -e \"$(dirname $0)/go\" ]; do sleep 0.05; done";
-    let ran = with_hooks(&pair, "hooks.before_demote = HOOK", waits);
+    let ran = with_hooks(&pair, "hooks.before_demote = HOOK", WAITS);
     pair.first_sync();
     let mut unknown = 0;
     // Whatever is given up, the calls of its demotion come later.

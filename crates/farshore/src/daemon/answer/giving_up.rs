@@ -1,7 +1,7 @@
 //! A reverse sync with a peer that lacks something, or by a node whose disk is dead: what stands here alone is given up.
 //!
 //! ```text
-//! looked at -> on record -> the peer is ready -> [anew, without dead disks] -> a new term -> demoted here -> promoted there -> kept there
+//! looked at -> on record -> the peer is ready -> [anew, without dead disks] -> demoted here -> a new term -> promoted there -> kept there
 //! ```
 //! What must hold:
 //! * all that may have it refused comes before this node is demoted, the commands of both nodes too. What is refused has not begun;
@@ -24,7 +24,9 @@ use super::Desk;
 use super::dead_disk::DiskDesk;
 use super::failed_disks::dead_disks;
 use super::forks::no_room_for_delta;
-use super::lending::{answered, begun, ended_meanwhile, is_over_there, never_began, stands_still_no_more};
+use super::lending::{
+    answered, begun, ended_meanwhile, gives_content_up, is_over_there, never_began, stands_still_no_more,
+};
 use super::roles::{RoleHookCalls, RunHooks};
 use super::unopened::as_recorded;
 use crate::api::refusals::DeskRefusal;
@@ -76,7 +78,7 @@ impl GivingUp<'_> {
             return Ok(refusal);
         }
         let ReverseOrder { full, discard, skip_hooks, .. } = *self.order;
-        let gives_up = GivesUp { discard, skip_hooks, without_dead: Vec::new() };
+        let gives_up = GivesUp { discard, skip_hooks, ..GivesUp::default() };
         let home = ReverseHome { full, gives_up: Some(gives_up) };
         if let Err(why) = desk.reverses.record(name, ReversePlace::Home(home.clone())).await {
             return Ok(Reply::refused(DeskRefusal::StateDiskSilent, format!("{name}: nothing was changed: {why}")));
@@ -190,7 +192,6 @@ impl GivingUp<'_> {
         if desk.reverses.number(name) != number {
             return self.is_ended().await;
         }
-        self.clients(ClientsOrder::Forward).await?;
         let (step, lent) = next_step(desk, (name, self.id), self.peer).await?;
         Ok(self.answer(step, besides(demoted).into_iter().chain(lent).collect()))
     }
@@ -306,7 +307,7 @@ pub(super) async fn goes_on_without_dead(
     found: &GroupSnapshot,
 ) -> Result<(), Gone> {
     let (name, number) = (group.name.as_str(), desk.reverses.number(group.name.as_str()));
-    let GivesUp { discard, skip_hooks, without_dead: agreed } = home.gives_up.clone().unwrap_or_default();
+    let GivesUp { discard, skip_hooks, without_dead: agreed, .. } = home.gives_up.clone().unwrap_or_default();
     // Clients of the run before are gone, and nobody was served since.
     let order = ReverseOrder {
         group: name.to_owned(),
@@ -439,13 +440,17 @@ async fn tried_again(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &N
     Ok(answer_of(desk, (name, peer), step, (begun(name, peer, known.full), warnings)))
 }
 
-/// This node is the secondary: the dead disks are given up, and no run of the daemon demotes it without them again. The error: a sentence.
+/// This node is the secondary: the dead disks are given up, and no run of the daemon demotes it without them again; and a term has ended. Nobody is
+/// served by the peer before. The error: a sentence.
 pub(super) async fn is_demoted_for_good(
     desk: &Desk,
     (name, id): (&str, GroupId),
 ) -> Result<Result<bool, String>, Gone> {
     stands_still_no_more(desk, name, id).await?;
-    Ok(desk.reverses.leaves_dead_behind(name).await)
+    match gives_content_up(desk, name, id).await? {
+        Ok(()) => Ok(desk.reverses.leaves_dead_behind(name).await),
+        Err(why) => Ok(Err(why)),
+    }
 }
 
 /// This node is the secondary. The peer is promoted with what it has, unless it is the primary, and its content is kept. Each order may be
@@ -460,6 +465,7 @@ pub(super) async fn next_step(
         Err(why) => return Ok((PeerStep::NotPromoted(why), Vec::new())),
     };
     let Some(home) = desk.reverses.home(name).filter(|_| is_known) else { return Ok((PeerStep::Ended, Vec::new())) };
+    desk.control.clients(id, ClientsOrder::Forward).await?;
     let Some(GivesUp { discard, skip_hooks, .. }) = home.gives_up else { return Ok((PeerStep::Kept, Vec::new())) };
     let lends = ApiRequest::Lend { group: name.to_owned(), skip_hooks, ends: false, home_serves: false };
     let lent = (desk.ask_peer)(peer.to_string(), lends).await;

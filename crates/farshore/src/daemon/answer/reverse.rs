@@ -479,14 +479,15 @@ async fn go_on(desk: &Desk, name: &str) -> Result<(), Gone> {
             None => is_over(desk, (name, id), &peer).await,
         };
     }
-    if found.forward.is_none() {
-        desk.control.clients(id, ClientsOrder::Forward).await?;
-    }
-    if !desk.reverses.is_due(name) {
+    let is_due = desk.reverses.is_due(name);
+    if is_due && let Err(why) = is_demoted_for_good(desk, (name, id)).await? {
+        desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
         return Ok(());
     }
-    if let Err(why) = is_demoted_for_good(desk, (name, id)).await? {
-        desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+    if found.forward.is_none() && desk.reverses.home(name).is_some_and(|home| !home.owes_term()) {
+        desk.control.clients(id, ClientsOrder::Forward).await?;
+    }
+    if !is_due {
         return Ok(());
     }
     if desk.reverses.home(name).is_some_and(|home| home.gives_up.is_some()) {

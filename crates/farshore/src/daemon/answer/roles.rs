@@ -132,15 +132,6 @@ fn starting(name: &str) -> Reply {
     Reply::refused(RefusalCode::GroupStarting, message)
 }
 
-/// The last that may have a demotion refused. A new term comes behind all else: whoever is attached goes on where nothing was changed.
-async fn last_before_demotion(hooks: &RoleHookCalls<'_>, begins_term: bool) -> Result<(), Reply> {
-    hooks.before(RoleHook::BeforeDemote).await?;
-    match begins_term {
-        true => lending::gives_content_up(hooks.desk, hooks.group.name.as_str()).await,
-        false => Ok(()),
-    }
-}
-
 impl Desk {
     /// One change of role of a group at a time: a term might begin on a node that another promotion has just made primary, or none where a
     /// demotion ends meanwhile. Before the node becomes primary its term is another one: what was asked in an earlier one must not reach this
@@ -293,9 +284,8 @@ impl Desk {
         let is_forced = close_clients && !is_reverse;
         let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced, runs };
         let again = if is_reverse { format!("sync {name} --reverse") } else { format!("demote {name}") };
-        let begins_term = before.is_some() && self.reverses.home(name).is_some_and(|home| home.gives_up.is_some());
         if let Some(now) = &before
-            && (begins_term || hooks.has(RoleHook::BeforeDemote))
+            && hooks.has(RoleHook::BeforeDemote)
             && let Some(refusal) = self.no_demotion(name, now, (close_clients, &again)).await?
         {
             return Ok(refusal);
@@ -309,7 +299,7 @@ impl Desk {
             None => None,
         };
         if before.is_some()
-            && let Err(refusal) = last_before_demotion(&hooks, begins_term).await
+            && let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await
         {
             return Ok(refusal);
         }
