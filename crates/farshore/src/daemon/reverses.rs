@@ -73,7 +73,7 @@ pub(super) struct GivesUp {
     /// Another term has begun here, behind the demotion: nobody who saw what is given up goes on with the peer's content.
     pub is_in_new_term: bool,
     /// The volumes with dead disks that the operator agreed to lose. As long as any is named this node is the primary still, or was demoted a
-    /// moment ago: it serves nobody and sends nothing, and the next run of the daemon demotes it without these volumes, and without no other.
+    /// moment ago: it serves nobody and sends nothing, and the next run of the daemon demotes it without these volumes and no others.
     pub without_dead: Vec<String>,
 }
 

@@ -31,9 +31,9 @@ use super::roles::{RoleHookCalls, RunHooks};
 use super::unopened::as_recorded;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder};
+use crate::daemon::attached;
 use crate::daemon::reverses::{GivesUp, ReverseHome, ReversePlace};
 use crate::daemon::role_changes::RoleChange;
-use crate::daemon::attached;
 
 /// The peer has not heard yet where this node stands.
 const KEEP_AGAIN_AFTER: Duration = Duration::from_millis(300);
