@@ -9,6 +9,7 @@
 mod buffers;
 mod cable;
 mod compression;
+mod durable;
 mod equal;
 mod fall;
 mod idle;
@@ -130,10 +131,12 @@ enum LinkSeries {
     Overload,
     /// A line that is away for ten minutes under load: all of it goes through the disk queue
     Spill,
+    /// What the log of the queue costs writers; `--dir` on the disk that is to be measured
+    Durable,
 }
 
 impl LinkSeries {
-    const ALL: [LinkSeries; 16] = [
+    const ALL: [LinkSeries; 17] = [
         LinkSeries::Throughput,
         LinkSeries::Loss,
         LinkSeries::Buffers,
@@ -150,6 +153,7 @@ impl LinkSeries {
         LinkSeries::Equal,
         LinkSeries::Overload,
         LinkSeries::Spill,
+        LinkSeries::Durable,
     ];
 
     /// As `--only` knows it.
@@ -175,6 +179,7 @@ impl LinkSeries {
             LinkSeries::Equal => equal::play(stage, arguments),
             LinkSeries::Overload => overload::overload(stage, arguments),
             LinkSeries::Spill => overload::spill(stage, arguments),
+            LinkSeries::Durable => durable::play(stage, arguments),
         }
     }
 }

@@ -386,6 +386,10 @@ impl LinkMoment {
         self.group["queue"]["disk_bytes"].as_u64().unwrap_or(0)
     }
 
+    pub fn queue_log(&self) -> &str {
+        self.group["queue"]["log"].as_str().unwrap_or("unknown")
+    }
+
     /// By TCP, since the connection came up.
     pub fn sent_bytes(&self) -> Option<u64> {
         self.link["tcp"]["sent_bytes"].as_u64()
