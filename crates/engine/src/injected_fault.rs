@@ -70,6 +70,8 @@ faults! {
         "Frames of a run go to a peer that still stands in the run before.";
     LogHeadTooFar, "log-head-too-far", "rule 2, P3",
         "The log of the queue lets go of what the peer has applied or this node has flushed, and not both.";
+    HungLogWaitedFor, "hung-log-waited-for", "P8",
+        "Writers wait for the disk of the log of the queue for as long as that hangs.";
     SpilledSentAsZeroes, "spilled-sent-as-zeroes", "rule 4, P2",
         "What stands in the disk queue alone is sent as zeroes, and not read back.";
     FetchedMixedUp, "fetched-mixed-up", "rule 4, P2",

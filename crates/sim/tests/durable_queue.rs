@@ -1,10 +1,13 @@
 //! A queue whose log a start goes on from.
 // proves: rule 10
 
+use std::time::Duration;
+
 use engine::cell::CELL_BYTES;
 use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
 use engine::state::{Degrade, Mode, Policy, State};
+use engine::status::{QueueLogState, QueueLogStatus};
 use engine::{Command, Store, VerifyOrder, VolumeId};
 use sim::actors::rots;
 use sim::checkers::facts::KnownFact;
@@ -97,6 +100,59 @@ fn a_log_that_cannot_be_written_closes_and_opens_again() {
     assert!(world.coverage(PRIMARY, CoveragePoint::QueueLogClosed) > 0);
     world.cluster[PRIMARY].storage.trouble.queue_full_until = 0;
     writes(&mut world, 60);
+    world.until("it is open again", |world| opened(world) > 1);
+    drains_in_order(&mut world, resynced);
+}
+
+// proves: P8
+/// The disk of the log hangs. Writers wait no longer than `wait_limit`: then the log closes, the queue keeps its order, and people are told. Once the
+/// disk answers the log opens again.
+#[test]
+fn a_log_whose_disk_hangs_closes_and_opens_again() {
+    for cut in [false, true] {
+        let mut world = in_step(logged(4 * MIB));
+        let resynced = world.figures(PRIMARY).resynced_bytes;
+        if cut {
+            world.cut([false; 2]);
+        }
+        world.cluster[PRIMARY].storage.trouble.queue_ns = 25 * SECOND;
+        let longest = writes(&mut world, 12);
+        assert!((10 * SECOND..11 * SECOND).contains(&longest), "{longest} ns");
+        assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueLogHung), 1);
+        assert!(writes(&mut world, 120) < 100 * MILLISECOND, "only the first waits");
+        let log = world.figures(PRIMARY).queue.log;
+        assert_eq!(log.state, QueueLogState::Closed);
+        assert!(log.why.contains("has not answered") && log.off_for > Some(Duration::ZERO), "{log:?}");
+        world.cluster[PRIMARY].storage.trouble.queue_ns = 0;
+        if cut {
+            world.restore_path();
+        }
+        world.until("it is open again", |world| opened(world) > 1);
+        assert_eq!(
+            world.figures(PRIMARY).queue.log,
+            QueueLogStatus {
+                state: QueueLogState::Live,
+                filled: world.figures(PRIMARY).queue.log.filled,
+                ..QueueLogStatus::default()
+            }
+        );
+        drains_in_order(&mut world, resynced);
+    }
+}
+
+// proves: P8
+/// All disks of the primary hang, those of its records too: writers wait until they answer, and nothing is lost or out of order.
+#[test]
+fn what_waits_for_a_log_and_records_that_hang_goes_on_with_them() {
+    let mut world = in_step(logged(4 * MIB));
+    let resynced = world.figures(PRIMARY).resynced_bytes;
+    world.cluster[PRIMARY].storage.trouble.stalled_until = world.now() + 25 * SECOND;
+    let id = world.write(0, 0, 12 * KIB);
+    world.pass(15 * SECOND);
+    let log = world.figures(PRIMARY).queue.log;
+    assert_eq!((log.state, log.why), (QueueLogState::Closed, "its disk, or that of the records, has not answered yet"));
+    assert!(world.answer(id).0, "it failed");
+    world.cluster[PRIMARY].storage.trouble.stalled_until = 0;
     world.until("it is open again", |world| opened(world) > 1);
     drains_in_order(&mut world, resynced);
 }

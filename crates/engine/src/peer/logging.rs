@@ -10,6 +10,7 @@
 //! * Space is given out again only after the cell that needs it no more is durable: the peer has applied what stood there, and every
 //!   volume here has flushed it.
 //! * The log counts if the superblock says so, and not otherwise.
+//! * Nobody waits for its disk alone for longer than `wait_limit`: then it closes.
 
 use alloc::format;
 
@@ -35,6 +36,8 @@ use crate::shared::lifecycle::StartStage;
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::wakes::Wake;
 use crate::state::{Broken, Mode};
+use crate::status::{QueueLogState, QueueLogStatus};
+use crate::time::Mono;
 use crate::{Event, IoError, IoResult, Output, Store};
 
 /// Once a turn: the log opens and fills as far as it may, and takes what has numbers.
@@ -47,11 +50,13 @@ pub(crate) fn pump(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
         close(outbox, common, cx, "a volume left the order");
     }
     begin_filling(outbox, common, cx);
+    outbox.log.note_whether_it_counts(cx.now.mono, common.serves() && outbox.log.is_wanted());
     let Outbox { log, sending, .. } = outbox;
     if let Some(stream) = sending.stream_mut().filter(|_| log.gates()) {
         let queue = queue_of(stream);
-        while let Some((index, parts)) = log.next_batch(common, queue) {
+        while let Some((index, parts)) = log.next_batch(common, queue, cx.now.mono) {
             cx.coverage.hit(CoveragePoint::QueueLogged);
+            common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER);
             let token = common.slots.start(SlotOperation::QueueAppend { ordinal: index.ordinal });
             let (store, offset) = (Store::Queue(common.id()), index.ring_offset);
             cx.out.push_back(Output::Append { token, store, offset, index, parts });
@@ -72,14 +77,8 @@ fn may_log(outbox: &Outbox, common: &GroupCommon) -> bool {
 
 fn begin_filling(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
     let log = &outbox.log;
-    if cx.now.mono < log.not_before {
-        return;
-    }
-    let is_quiet = log.under_way.is_empty() && log.parked.is_empty() && !log.is_closing && log.cell.writing.is_none();
-    let fits = log.stage == LogStage::Closed && is_quiet && common.lifecycle.is_running() && may_log(outbox, common);
-    // What stands on disk alone is still to be read from its place in the ring.
-    let fits = fits && log.is_wanted && !outbox.disk.is_in_use() && !common.sb.needs_verification();
-    if !fits || outbox.syncs_in_stream() || common.numbers.generation_is_due() {
+    let is_due = log.stage == LogStage::Closed && log.is_wanted && cx.now.mono >= log.not_before;
+    if !is_due || obstacle(outbox, common).is_some() || common.numbers.generation_is_due() {
         return;
     }
     if common.sb.queue_logged {
@@ -97,6 +96,42 @@ fn begin_filling(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
         queue.gate(Some(last));
         log.entered_bytes = queue.record().entered_bytes;
     }
+}
+
+/// Why a log that is closed does not begin anew.
+fn obstacle(outbox: &Outbox, common: &GroupCommon) -> Option<&'static str> {
+    let log = &outbox.log;
+    let is_quiet = log.under_way.is_empty() && log.parked.is_empty() && !log.is_closing && log.cell.writing.is_none();
+    let obstacles = [
+        (!outbox.stream().is_some_and(|stream| !stream.syncs()), "there is no stream in order"),
+        (!common.sb.aside.is_empty() || !common.sb.detached.is_empty(), "a volume is no part of the order"),
+        (outbox.syncs_in_stream(), "dirty regions are being sent"),
+        // It is still to be read from its place in the ring.
+        (outbox.disk.is_in_use(), "what left memory before is still to be sent"),
+        (common.sb.needs_verification(), "what a crash left is not compared yet"),
+        (!is_quiet, "its disk, or that of the records, has not answered yet"),
+        (!common.lifecycle.is_running(), "the group does not run"),
+    ];
+    obstacles.into_iter().find(|(is_so, _)| *is_so).map(|(_, why)| why)
+}
+
+/// What people are told of it. Of a node that serves nobody there is no log.
+pub(crate) fn shown(outbox: &Outbox, common: &GroupCommon, now: Mono) -> QueueLogStatus {
+    let log = &outbox.log;
+    if !log.is_wanted() || !common.serves() {
+        return QueueLogStatus::default();
+    }
+    let (state, why) = match log.stage {
+        LogStage::Live => (QueueLogState::Live, ""),
+        LogStage::Closed if now < log.not_before => (QueueLogState::Closed, log.why_closed),
+        LogStage::Closed => (QueueLogState::Closed, obstacle(outbox, common).unwrap_or(log.why_closed)),
+        LogStage::Filling { .. } | LogStage::Opening => {
+            let why = "the peer has not applied, or a volume here has not flushed, what was written before it began";
+            (QueueLogState::Filling, why)
+        }
+    };
+    let filled = outbox.stream().and_then(|s| log.filled(s.queue(), s.clears_through(), outbox.reserved.both()));
+    QueueLogStatus { state, why, off_for: log.off_for(now), filled }
 }
 
 /// Whatever the peer may lack from here on is in the log.
@@ -147,8 +182,15 @@ pub(crate) fn appended(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut C
     }
 }
 
-/// The head has moved, or more is durable: the cell says so.
+/// The head has moved, or more is durable: the cell says so. Or its disk hangs.
 pub(crate) fn cell_due(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
+    if outbox.log.hangs(cx.now.mono, common.settings.wait_limit) && !injected(Fault::HungLogWaitedFor) {
+        cx.coverage.hit(CoveragePoint::QueueLogHung);
+        close(outbox, common, cx, "its disk answers nothing");
+    }
+    if !outbox.log.under_way.is_empty() {
+        common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER);
+    }
     if !outbox.log.gates() || common.has_failed() || common.lifecycle.has_stopped() {
         return;
     }
@@ -220,10 +262,10 @@ pub(crate) fn opened(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx)
 }
 
 /// Something happens that the log does not tell. What waits for the log goes on once the superblock says that it counts no more.
-pub(crate) fn close(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
+pub(crate) fn close(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx, why: &'static str) {
     let log = &mut outbox.log;
     let was_live = log.is_live();
-    log.stage = LogStage::Closed;
+    (log.stage, log.why_closed) = (LogStage::Closed, why);
     // A generation of its own takes the log off as well, and may be on its way to the record.
     let is_on_record = common.sb.queue_logged || log.ring.is_some() && common.numbers.generation_is_due();
     if is_on_record && !injected(Fault::LogKeptOpen) {
@@ -293,7 +335,7 @@ pub(crate) fn stream_ended(outbox: &mut Outbox, common: &mut GroupCommon, cx: &m
         close(outbox, common, cx, "the stream has ended");
     } else if was_live {
         // What it holds still counts, until a write goes on without it.
-        log.stage = LogStage::Closed;
+        (log.stage, log.why_closed) = (LogStage::Closed, "the stream has ended");
         cx.event(common.id(), Event::QueueLog { is_live: false });
     }
 }
@@ -464,7 +506,8 @@ fn may_go_on_without(common: &GroupCommon, why: &str) -> Result<(), CannotStart>
     let why = format!(
         "the log of the queue cannot be used: {why}. An earlier start was cut short while it wrote what that log holds, so the volumes may \
          hold older content. Bring the file 'queue' back as it was and type 'farshore reset GROUP', or promote the peer; then remove the \
-         group's state directory here and sync in full from there"
+         group's state directory here and sync in full from there. If there is no peer either, and what stands here is to count: stop the \
+         daemon, remove that directory, and type 'farshore accept-device GROUP VOLUME... --content-is-good'"
     );
     Err(CannotStart::new(Broken::Journal, why))
 }

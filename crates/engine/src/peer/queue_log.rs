@@ -2,6 +2,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use crate::common::GroupCommon;
 use crate::context::Cx;
@@ -41,6 +42,7 @@ pub(super) enum LogStage {
 #[derive(Debug)]
 pub(super) struct AppendBatch {
     ordinal: u64,
+    since: Mono,
     last: Seq,
     /// For each number with content: where that stands in the ring, and its length.
     places: Vec<(Seq, u64, u32)>,
@@ -102,6 +104,10 @@ pub(crate) struct QueueLog {
     pub redo: Option<QueueRedo>,
     /// Its disk refused a write: it is not tried again before.
     pub(super) not_before: Mono,
+    /// Why it closed last.
+    pub(super) why_closed: &'static str,
+    /// Since when it does not count, though it is to.
+    off_since: Option<Mono>,
     /// The superblock is being told that the log counts no more.
     pub(super) is_closing: bool,
     /// What the queue had taken in up to the last number that is on its way.
@@ -194,6 +200,22 @@ impl QueueLog {
         self.gates() && self.ring.as_ref().is_some_and(|ring| ring.has_before(applied))
     }
 
+    /// Writers wait for a batch, and its disk has answered nothing for so long.
+    pub(super) fn hangs(&self, now: Mono, limit: Duration) -> bool {
+        let is_waited_for = self.gates() || !self.parked.is_empty() && !self.is_closing;
+        is_waited_for && self.under_way.front().is_some_and(|batch| now.since(batch.since) >= limit)
+    }
+
+    /// To be told once a turn.
+    pub(super) fn note_whether_it_counts(&mut self, now: Mono, is_expected: bool) {
+        self.off_since = (is_expected && !self.is_live()).then_some(self.off_since.unwrap_or(now));
+    }
+
+    /// For so long it has not counted, though it is to.
+    pub(super) fn off_for(&self, now: Mono) -> Option<Duration> {
+        self.off_since.map(|since| now.since(since))
+    }
+
     /// A write waits until its numbers are in the log.
     pub fn park(&mut self, last: Seq, slot: u32) {
         self.parked.push_back((last, slot));
@@ -225,6 +247,7 @@ impl QueueLog {
         &mut self,
         common: &GroupCommon,
         queue: &StreamQueue,
+        now: Mono,
     ) -> Option<(JournalIndex, Vec<Slice>)> {
         if self.under_way.len() >= BATCHES_MAX || self.taken >= queue.last() {
             return None;
@@ -253,7 +276,7 @@ impl QueueLog {
         let places = entries.iter().filter(|entry| entry.payload_bytes > 0);
         let places = places.map(|e| (e.seq, offset + u64::from(e.payload_at), e.payload_bytes)).collect();
         let durable_below = self.under_way.front().map_or(ordinal, |batch| batch.ordinal);
-        self.under_way.push_back(AppendBatch { ordinal, last, places, ended: None });
+        self.under_way.push_back(AppendBatch { ordinal, since: now, last, places, ended: None });
         self.taken = last;
         self.entered_bytes += cost;
         let identity = &common.sb.identity;

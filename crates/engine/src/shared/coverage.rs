@@ -143,6 +143,8 @@ coverage_points! {
     QueueLogOpened,
     QueueLogClosed,
     QueueLogFailed,
+    // Nothing of it is durable for as long as one may wait for a disk.
+    QueueLogHung,
     QueueRedone,
     QueueTornTail,
     QueueLogDropped,

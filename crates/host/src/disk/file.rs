@@ -124,7 +124,12 @@ impl File {
 
     /// A number made of its inode and the moment in which it was made: it tells the file from a copy of it, across boots.
     pub fn mark(&self) -> u64 {
-        let found = rustix::fs::statx(self, c"", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME);
+        File::mark_of(self)
+    }
+
+    /// The same of any file.
+    pub fn mark_of(file: impl AsFd) -> u64 {
+        let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME);
         let Ok(found) = found else { return 0 };
         let has_birth = found.stx_mask & StatxFlags::BTIME.bits() != 0;
         let (seconds, ns) = if has_birth { (found.stx_btime.tv_sec, found.stx_btime.tv_nsec) } else { (0, 0) };

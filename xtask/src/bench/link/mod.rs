@@ -9,6 +9,7 @@
 mod buffers;
 mod cable;
 mod compression;
+mod durable;
 mod equal;
 mod fall;
 mod idle;
@@ -133,10 +134,12 @@ enum LinkSeries {
     Spill,
     /// The Availability Suite's two examples of a queue: one that never fills, and one that is full after 33 s
     Paper,
+    /// What the log of the queue costs writers; `--dir` on the disk that is to be measured
+    Durable,
 }
 
 impl LinkSeries {
-    const ALL: [LinkSeries; 17] = [
+    const ALL: [LinkSeries; 18] = [
         LinkSeries::Throughput,
         LinkSeries::Loss,
         LinkSeries::Buffers,
@@ -154,6 +157,7 @@ impl LinkSeries {
         LinkSeries::Overload,
         LinkSeries::Spill,
         LinkSeries::Paper,
+        LinkSeries::Durable,
     ];
 
     /// As `--only` knows it.
@@ -180,6 +184,7 @@ impl LinkSeries {
             LinkSeries::Overload => overload::overload(stage, arguments),
             LinkSeries::Spill => overload::spill(stage, arguments),
             LinkSeries::Paper => paper::play(stage, arguments),
+            LinkSeries::Durable => durable::play(stage, arguments),
         }
     }
 }

@@ -391,6 +391,10 @@ impl LinkMoment {
         self.queue("disk_bytes").unwrap_or(0)
     }
 
+    pub fn queue_log(&self) -> &str {
+        self.group["queue"]["log"].as_str().unwrap_or("unknown")
+    }
+
     /// By TCP, since the connection came up.
     pub fn sent_bytes(&self) -> Option<u64> {
         self.link["tcp"]["sent_bytes"].as_u64()
