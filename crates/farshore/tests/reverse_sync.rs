@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::common::damage::store_of_group;
 use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
 use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
 
@@ -540,7 +541,7 @@ fn a_node_that_starts_as_the_primary_of_its_own_clients_is_not_lent() {
         return;
     }
     let mut pair = Pair::new(&plan("async"));
-    let store = pair.store_of_group(Side::Far);
+    let store = store_of_group(&pair, Side::Far);
     pair.lay_relay();
     pair.first_sync();
     pair.wait_for_rest(Side::Near);
