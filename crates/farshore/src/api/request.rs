@@ -142,6 +142,13 @@ pub enum ApiRequest {
         #[serde(default, skip_serializing_if = "is_false")]
         home_serves: bool,
     },
+    /// Between daemons: whether the node that is asked serves the clients of the one that asks, or, `is_home`, has its own served by that, as
+    /// far as it has on record. It is refused as over if not.
+    InReverse {
+        group: String,
+        #[serde(default, skip_serializing_if = "is_false")]
+        is_home: bool,
+    },
     /// Resolve a fork: the content of this node is kept, and the other one yields. What that held where the two differ is saved first.
     Resolve {
         group: String,
@@ -296,6 +303,7 @@ impl ApiRequest {
             | ApiRequest::Clients { .. }
             | ApiRequest::ConnectPreview { .. }
             | ApiRequest::ConfigPlan
+            | ApiRequest::InReverse { .. }
             | ApiRequest::Operation { .. }
             | ApiRequest::Counters
             | ApiRequest::Record { .. }
@@ -460,6 +468,11 @@ mod tests {
             ),
             (ApiRequest::Counters, r#"{"request":"counters"}"#),
             (ApiRequest::ConfigPlan, r#"{"request":"config-plan"}"#),
+            (ApiRequest::InReverse { group: group(), is_home: false }, r#"{"request":"in-reverse","group":"db"}"#),
+            (
+                ApiRequest::InReverse { group: group(), is_home: true },
+                r#"{"request":"in-reverse","group":"db","is_home":true}"#,
+            ),
             (ApiRequest::ConfigApply { close_clients: false }, r#"{"request":"config-apply"}"#),
             (ApiRequest::ConfigApply { close_clients: true }, r#"{"request":"config-apply","close_clients":true}"#),
             (ApiRequest::ConnectPreview { group: group() }, r#"{"request":"connect-preview","group":"db"}"#),

@@ -12,7 +12,7 @@ use engine::identity::Role;
 use engine::state::State;
 use engine::status::GroupStatus;
 use engine::{GroupId, RefusalCode};
-use host::driver::{ClientsOrder, DriverSnapshot, ForwardStatus, Gone};
+use host::driver::{ClientsOrder, DriverSnapshot, ForwardStatus, Gone, GroupSnapshot};
 use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HEARD_PATIENCE, REVERSE_QUIET_PATIENCE, REVERSE_STEP_PATIENCE};
 use settings::{ConfiguredGroup, NodeName};
 use tokio::task::spawn_local;
@@ -24,7 +24,7 @@ use super::giving_up::{
     typed_again, unknown_role,
 };
 use super::lending::{
-    answered, begun, ends, is_over_there, never_began, role_is_unknown, serves, stands_still_no_more,
+    answered, asks, begun, cut_off, ends, is_over_there, never_began, role_is_unknown, serves, stands_still_no_more,
 };
 use super::resets::snapshot_of;
 use super::roles::{PromotionOrder, RunHooks, is_unanswered};
@@ -496,16 +496,28 @@ async fn go_on(desk: &Desk, name: &str) -> Result<(), Gone> {
     }
     match now.peer.role {
         Some(Role::Secondary) => nobody_is_primary(desk, (name, &peer), now).await,
-        Some(Role::Primary) => {
-            if desk.reverses.home(name).is_some_and(|home| home.full) {
-                return order_full_sync(desk, name, &peer).await;
-            }
-            match lacks_still(now) {
-                Some(_) => Ok(()),
-                None => take_over(desk, (name, id), &peer).await,
-            }
-        }
+        Some(Role::Primary) => follows(desk, (name, id), &peer, &found).await,
         None => Ok(()),
+    }
+}
+
+/// The peer is the primary: its content comes here, and this node takes over once it is equal. One that does not let this node in may have been told
+/// to serve others: that is asked also where this node will never be equal.
+async fn follows(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName, found: &GroupSnapshot) -> Result<(), Gone> {
+    let is_reached = found.forward.as_ref().is_some_and(|forward| forward.is_connected);
+    if !is_reached && !is_served(desk, (name, id), peer).await? {
+        return Ok(());
+    }
+    if found.forward.as_ref().is_some_and(|forward| forward.is_paused) {
+        // It was not primary for a while.
+        desk.control.clients(id, ClientsOrder::Forward).await?;
+    }
+    if desk.reverses.home(name).is_some_and(|home| home.full) {
+        return order_full_sync(desk, name, peer).await;
+    }
+    match lacks_still(&found.status) {
+        Some(_) => Ok(()),
+        None => take_over(desk, (name, id), peer).await,
     }
 }
 
@@ -544,6 +556,10 @@ async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
 
 /// A grant was lost on its way, in one direction or the other: what both have on record decides, and no force.
 async fn nobody_is_primary(desk: &Desk, (name, peer): (&str, &NodeName), now: &GroupStatus) -> Result<(), Gone> {
+    // Nobody has ordered a promotion of this node otherwise.
+    if !is_served(desk, (name, now.id), peer).await? {
+        return Ok(());
+    }
     // Nobody serves: what is asked waits for whichever node is promoted.
     desk.control.clients(now.id, ClientsOrder::Pause).await?;
     let reply = match now.identity.handed_over {
@@ -594,7 +610,7 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
     };
     let may = order(true).await;
     if is_over_there(&may) {
-        return cut_off(desk, (name, id), peer).await;
+        return cut_off(desk, (name, id), peer).await.map(drop);
     }
     if let Err(why) = answered(may) {
         desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
@@ -615,16 +631,16 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
     Ok(())
 }
 
-/// What waits here must not land behind what others have written at the peer since.
-async fn cut_off(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
-    tracing::warn!("{name}: node {peer} was told to serve the clients of this node no more: they are cut off");
-    match desk.reverses.end(name).await {
-        Ok(()) => desk.control.clients(id, ClientsOrder::Part).await,
-        Err(why) => {
-            desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
-            Ok(())
-        }
+/// The peer does not say whether it serves the clients of this node: nothing is done before it does. It serves them no more: they are cut off. Whether
+/// it goes on.
+async fn is_served(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<bool, Gone> {
+    match asks(desk, name, peer, false).await {
+        Ok(true) => return Ok(true),
+        // What cannot be recorded is tried again.
+        Ok(false) => _ = cut_off(desk, (name, id), peer).await?,
+        Err(why) => desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER),
     }
+    Ok(false)
 }
 
 /// The peer is not promoted yet, or its content is not kept yet over what stands here.
@@ -635,7 +651,7 @@ async fn gives_up(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> 
         PeerStep::Kept => tracing::info!("{name}: the content of node {peer} counts, and comes here"),
         PeerStep::Ended => tracing::info!("{name}: an operator has ended the reverse sync"),
         PeerStep::NotKept(why) | PeerStep::NotPromoted(why) => desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER),
-        PeerStep::Over => return cut_off(desk, (name, id), peer).await,
+        PeerStep::Over => return cut_off(desk, (name, id), peer).await.map(drop),
     }
     Ok(())
 }

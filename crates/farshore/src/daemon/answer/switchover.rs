@@ -142,7 +142,6 @@ impl Desk {
             if let Reply::Ok { warnings, .. } = &mut reply {
                 warnings.extend(unrecorded);
             }
-            lending::is_demoted(self, name, now.id).await?;
         }
         hooks.after(RoleHook::AfterDemote, &mut reply).await;
         Ok(reply)

@@ -1,0 +1,173 @@
+//! How a reverse sync ends, or does not begin, where two things meet: an operator's word, a command of the configuration, or the end of a daemon.
+// proves: rule 13
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
+use crate::common::{Background, DEADLINE, GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
+use crate::dead_primary::{is_agreed_on, two_volumes, until_served_by_far};
+use crate::disk_calls::ControlLine;
+use crate::reverse_sync::{served_by_far, until_home};
+use crate::role_hooks::{pair as with_hooks, ran};
+
+const STOP: [&str; 4] = ["sync", GROUP, "--reverse", "--stop"];
+const MIB: u64 = 1 << 20;
+
+/// A command before a demotion.
+const BEFORE_DEMOTE: &str = "hooks.before_demote = HOOK\nhooks.timeout = \"60s\"";
+/// It lasts as long as the file `slow` is there.
+const SLOW: &str = "while [ -e \"$(dirname $0)/slow\" ]; do sleep 0.1; done";
+
+fn plan() -> PairPlan<'static> {
+    PairPlan { volume_bytes: 8 * MIB, ..PairPlan::DEFAULT }
+}
+
+fn is_primary(pair: &Pair, node: Side) -> bool {
+    pair.status(node)["role"] == "primary"
+}
+
+fn record(pair: &Pair, node: Side) -> PathBuf {
+    pair.path(node.name()).join("state/groups").join(GROUP).join("reverse")
+}
+
+/// Near serves clients of far, which is reached through a relay; it is told to stop while that is cut, and others write to it. Of a client of far
+/// that waits meanwhile; and the term of far.
+fn stopped_behind_a_cut() -> (Pair, Background, serde_json::Value) {
+    let mut pair = Pair::new(&plan());
+    pair.lay_relay();
+    pair.first_sync();
+    pair.done(Side::Near, &["switchover", GROUP, "--to", "far"]);
+    pair.wait_for(Side::Far, "replicating");
+    pair.done(Side::Far, &["sync", GROUP, "--reverse", "--full"]);
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.until("it is served", |pair| pair.try_qemu_io(Side::Far, "data", &["read 0 64k"]).0);
+    let term = pair.status(Side::Far)["term"].clone();
+    pair.relay().cut();
+    let old = pair.start_qemu_io(Side::Far, "data", &["write -P 9 0 64k"]);
+    pair.until("both see it", |pair| pair.status(Side::Near)["peers"][0]["link"] != "connected");
+    pair.done(Side::Near, &STOP);
+    pair.qemu_io(Side::Near, "data", &["write -P 6 0 64k", "flush"]);
+    pair.relay().restore();
+    pair.until("the link is back", |pair| pair.output_of(Side::Near, &["sync", GROUP]).0 == 0);
+    (pair, old, term)
+}
+
+// proves: P1, P6
+/// Behind a stop the node that had served was demoted: the one at home took over by itself, in order and in its old term, as if nobody else had
+/// written.
+#[test]
+fn what_waited_at_home_does_not_land_behind_a_stop_and_a_demotion() {
+    let (mut pair, old, term) = stopped_behind_a_cut();
+    pair.until("all is on its way", |pair| pair.status(Side::Near)["state"] == "replicating");
+    pair.done(Side::Near, &["demote", GROUP]);
+    let (is_done, said) = old.finish(&mut pair);
+    assert!(!is_done, "{said}");
+    pair.until("nothing is left of it", |pair| !record(pair, Side::Far).exists());
+    assert!(Side::BOTH.iter().all(|node| !is_primary(&pair, *node)), "nobody asked for a promotion");
+    pair.until("far is promoted by hand", |pair| pair.output_of(Side::Far, &["promote", GROUP]).0 < 2);
+    assert_ne!(pair.status(Side::Far)["term"], term);
+    pair.qemu_io(Side::Far, "data", &["read -P 6 0 64k"]);
+}
+
+// proves: P1, P6
+/// The same where the operator has home take over: devices that are attached there are in another term.
+#[test]
+fn a_switchover_behind_a_stop_begins_a_term() {
+    let (mut pair, old, term) = stopped_behind_a_cut();
+    pair.until("it hands over", |pair| pair.output_of(Side::Near, &["switchover", GROUP, "--to", "far"]).0 < 2);
+    let (is_done, said) = old.finish(&mut pair);
+    assert!(!is_done, "{said}");
+    pair.until("far is the primary", |pair| is_primary(pair, Side::Far));
+    assert_ne!(pair.status(Side::Far)["term"], term);
+    pair.until("nothing is left of it", |pair| !record(pair, Side::Far).exists());
+    pair.qemu_io(Side::Far, "data", &["read -P 6 0 64k"]);
+}
+
+/// A node that lacks a disk is never equal, and asked nobody: its clients waited for good.
+#[test]
+fn a_home_that_lacks_a_disk_hears_that_it_is_over() {
+    let mut pair = Pair::replicating(&plan());
+    pair.done(Side::Near, &["group", "detach", GROUP, "log", "--force"]);
+    pair.wait_for(Side::Near, "replicating");
+    assert_eq!(pair.output_of(Side::Near, &["sync", GROUP, "--reverse", "--yes"]).0, 1);
+    pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read 0 64k"]).0);
+    let client = pair.start_qemu_io(Side::Near, "data", &["read 0 64k", "sleep 4000", "write -P 9 0 64k"]);
+    pair.until("it is attached", |pair| pair.status(Side::Near)["volumes"][0]["clients"] == 1);
+    pair.done(Side::Far, &STOP);
+    pair.qemu_io(Side::Far, "data", &["write -P 6 0 64k", "flush"]);
+    let (is_done, said) = client.finish(&mut pair);
+    assert!(!is_done, "{said}");
+    pair.until("nothing is left of it", |pair| !record(pair, Side::Near).exists());
+    pair.qemu_io(Side::Far, "data", &["read -P 6 0 64k"]);
+}
+
+/// As a daemon leaves it that has this part in a reverse sync.
+fn has_part(pair: &Pair, node: Side, place: &str) {
+    let text = format!("farshore reverse 1\nplace {place}\n");
+    let text = format!("{text}checksum {:08x}\n", crc32c::crc32c(text.as_bytes()));
+    fs::write(record(pair, node), text).expect("a record");
+}
+
+/// The other node was lost between the demotion of this one and its own promotion, and is promoted later: clients waited until both were equal, or
+/// for good where no sync began.
+#[test]
+fn clients_go_on_once_the_node_that_serves_is_primary_after_all() {
+    let mut pair = Pair::replicating(&plan());
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 64k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["demote", GROUP]);
+    pair.stop_both();
+    has_part(&pair, Side::Near, "home");
+    has_part(&pair, Side::Far, "server");
+    Side::BOTH.iter().for_each(|node| pair.serve(*node));
+    // Near is not to be equal before its clients go on.
+    pair.until("far is promoted", |pair| pair.output_of(Side::Far, &["logging", GROUP]).0 == 0);
+    let mut client = pair.start_qemu_io(Side::Near, "data", &["read -P 5 0 64k", "write -P 7 64k 64k", "flush"]);
+    let until = Instant::now() + Duration::from_secs(30);
+    while !client.has_ended() {
+        assert!(Instant::now() < until, "{}\n{}", pair.status(Side::Near)["reverse"], pair.log(Side::Near));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (is_done, said) = client.finish(&mut pair);
+    assert!(is_done, "{said}");
+    let (is_open, said) = pair.try_qemu_io(Side::Far, "data", &["read 0 512"]);
+    assert!(!is_open, "{said}");
+    pair.done(Side::Far, &["sync", GROUP]);
+    until_home(&mut pair, Side::Near);
+    pair.qemu_io(Side::Near, "data", &["read -P 5 0 64k", "read -P 7 64k 64k"]);
+}
+
+/// A reverse sync that is being begun: near runs its command before the demotion.
+fn being_begun() -> (Pair, Background) {
+    let mut pair = with_hooks(BEFORE_DEMOTE, SLOW);
+    pair.wait_for_rest(Side::Near);
+    fs::write(pair.path("slow"), "").expect("written");
+    let typed = Background::start(pair.command(Side::Near, &["sync", GROUP, "--reverse", "--full"]));
+    let ran = ran(&pair);
+    pair.until("near's command runs", |_| ran.exists());
+    (pair, typed)
+}
+
+fn goes_on(pair: &mut Pair, typed: Background) {
+    fs::remove_file(pair.path("slow")).expect("it was there");
+    let (is_done, said) = typed.finish(pair);
+    assert!(is_done && said.contains("node far serves the clients of this node"), "{said}");
+    until_home(pair, Side::Near);
+    pair.qemu_io(Side::Near, "data", &["write -P 8 0 4k", "flush"]);
+}
+
+/// Far serves, and runs its command before it hands over to near again.
+fn being_ended() -> Pair {
+    let mut pair = with_hooks(BEFORE_DEMOTE, SLOW);
+    pair.wait_for_rest(Side::Near);
+    served_by_far(&mut pair);
+    fs::write(pair.path("slow"), "").expect("written");
+    pair.done(Side::Far, &["sync", GROUP]);
+    let ran = ran(&pair);
+    pair.until("far's command runs", |_| {
+        fs::read_to_string(&ran).unwrap_or_default().lines().any(|line| line.starts_with("before_demote far"))
+    });
+    pair
+}
