@@ -158,6 +158,28 @@ fn goes_on(pair: &mut Pair, typed: Background) {
     pair.qemu_io(Side::Near, "data", &["write -P 8 0 4k", "flush"]);
 }
 
+/// The answer was that it had not begun, and then it went on without a record: nobody was ever to take over again.
+#[test]
+fn what_is_being_begun_is_not_stopped_beside_that() {
+    let (mut pair, typed) = being_begun();
+    expect(&pair.run(Side::Near, &STOP), 2, &["nothing was changed"]);
+    assert!(record(&pair, Side::Near).exists());
+    goes_on(&mut pair, typed);
+}
+
+/// Clients were held for as long as commands ran that might have it refused.
+#[test]
+fn clients_are_served_while_a_command_before_a_reverse_sync_runs() {
+    let (mut pair, typed) = being_begun();
+    let mut client = pair.start_qemu_io(Side::Near, "data", &["write -P 7 0 64k", "flush"]);
+    let until = Instant::now() + Duration::from_secs(10);
+    while !client.has_ended() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(client.has_ended(), "it waits for the command");
+    goes_on(&mut pair, typed);
+}
+
 /// Far serves, and runs its command before it hands over to near again.
 fn being_ended() -> Pair {
     let mut pair = with_hooks(BEFORE_DEMOTE, SLOW);
@@ -170,4 +192,26 @@ fn being_ended() -> Pair {
         fs::read_to_string(&ran).unwrap_or_default().lines().any(|line| line.starts_with("before_demote far"))
     });
     pair
+}
+
+// proves: P1
+/// The answer was that its own exports are open, and then it was demoted: what was written there meanwhile was overwritten by what waited at home.
+#[test]
+fn a_node_that_hands_over_is_not_told_to_stop_beside_that() {
+    let mut pair = being_ended();
+    expect(&pair.run(Side::Far, &STOP), 2, &["a switchover is under way already"]);
+    fs::remove_file(pair.path("slow")).expect("it was there");
+    until_home(&mut pair, Side::Near);
+}
+
+/// Typed on the node that had served, it had that demoted before home refused it: nobody was primary.
+#[test]
+fn a_reverse_sync_beside_one_that_was_stopped_leaves_a_primary() {
+    let (mut pair, old, _) = stopped_behind_a_cut();
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "data", &["write -P 7 64k 64k", "flush"]);
+    let (code, said) = pair.output_of(Side::Near, &["sync", GROUP, "--reverse", "--yes", "--discard"]);
+    println!("{code}: {said}");
+    assert!(code < 2 || is_primary(&pair, Side::Near), "{said}");
+    let _ = old.finish(&mut pair);
 }

@@ -499,7 +499,7 @@ impl Desk {
                 Some(RoleChange::Promotion) => group.is_promoted_now(),
                 Some(RoleChange::Demotion) => group.is_demoted_now(),
                 Some(RoleChange::Switchover) if group.records_handover() => group.is_demoted_now(),
-                Some(RoleChange::Switchover | RoleChange::Reload) | None => {}
+                Some(RoleChange::Switchover | RoleChange::Reload | RoleChange::ReverseStop) | None => {}
             }
             if let Some(named) = self.config().group(&group.name) {
                 group.scrub = self.scrubs.view(named.scrub, group, unix_ms());

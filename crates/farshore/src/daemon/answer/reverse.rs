@@ -33,7 +33,7 @@ use super::unopened::as_recorded;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder, SwitchoverOrder};
 use crate::daemon::reverses::{ReverseHome, ReversePlace};
-use crate::daemon::role_changes::RoleChange;
+use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
 
 /// How often it is looked whether a reverse sync may go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -208,7 +208,7 @@ impl Begin<'_> {
         self.desk.control.clients(self.id, order).await
     }
 
-    /// The peer has everything: it takes over, and clients are held for that.
+    /// The peer has everything: it takes over.
     async fn handed_over(&self, now: &GroupStatus) -> Result<Reply, Gone> {
         let (desk, name) = (self.desk, self.name());
         let alone = match desk.role_changes.begin(name, RoleChange::Switchover, desk.node.as_str()) {
@@ -218,16 +218,24 @@ impl Begin<'_> {
         if let Err(refusal) = self.record().await {
             return Ok(refusal);
         }
-        self.clients(ClientsOrder::Hold).await?;
+        // Nothing else is made of the record meanwhile: it is not stopped either.
+        desk.reverses.begins_step(name);
+        let handed_over = self.hands_over(now, &alone).await;
+        desk.reverses.is_done(name);
+        handed_over
+    }
+
+    async fn hands_over(&self, now: &GroupStatus, alone: &RoleChangeUnderWay<'_>) -> Result<Reply, Gone> {
+        let (desk, name) = (self.desk, self.name());
         let switchover = SwitchoverOrder {
             group: name.to_owned(),
             to: Some(self.peer.to_string()),
-            // They are held, whatever becomes of it.
+            // They are held then, whatever becomes of it.
             close_clients: true,
             skip_hooks: self.order.skip_hooks,
             ..SwitchoverOrder::default()
         };
-        let reply = desk.hand_over((self.group, self.peer), &switchover, (now, &alone)).await?;
+        let reply = desk.hand_over((self.group, self.peer), &switchover, (now, alone)).await?;
         if is_record_unknown(&reply) {
             return Ok(unknown_role(reply));
         }
@@ -257,23 +265,28 @@ impl Begin<'_> {
 
 // ---- it ends -------------------------------------------------------------------------------------------------------------
 
-/// It ends where it stands: the peer stays the primary, and serves its own clients.
-/// Not while this node takes over: what was stopped would begin again with that.
+/// It ends where it stands: the peer stays the primary, and serves its own clients. Not beside one of its steps: the step would go on without a
+/// record, or what was stopped would begin again with it. So this node does not take over meanwhile, and the one that serves does not hand over.
 async fn stop_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
-    if !desk.reverses.is_home(name) {
-        return stop(desk, (name, id), peer).await;
+    if desk.reverses.is_server(name) {
+        return match desk.role_changes.begin(name, RoleChange::ReverseStop, desk.node.as_str()) {
+            Ok(_alone) => stop(desk, (name, id), peer).await,
+            Err(refusal) => Ok(refusal),
+        };
     }
     let until = Instant::now() + REVERSE_STEP_PATIENCE;
-    while !desk.reverses.begins_step(name) {
-        if Instant::now() >= until || !desk.reverses.is_home(name) {
-            let message = format!("{name}: this node is about to take over from node {peer}: 'farshore status {name}'");
-            return Ok(Reply::refused(DeskRefusal::ReverseUnderWay, message));
+    while desk.reverses.is_home(name) || desk.reverses.is_begun(name) {
+        if desk.reverses.begins_step(name) {
+            let stopped = stop(desk, (name, id), peer).await;
+            desk.reverses.is_done(name);
+            return stopped;
+        }
+        if Instant::now() >= until {
+            return Ok(is_being_begun(name));
         }
         sleep(QUIET_LOOK).await;
     }
-    let stopped = stop(desk, (name, id), peer).await;
-    desk.reverses.is_done(name);
-    stopped
+    stop(desk, (name, id), peer).await
 }
 
 async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
@@ -292,6 +305,8 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
     stands_still_no_more(desk, name, id).await?;
     desk.control.clients(id, ClientsOrder::Part).await?;
     if is_primary(desk, id).await? {
+        // They were held for it.
+        desk.control.clients(id, ClientsOrder::GoOn).await?;
         return Ok(Reply::ok(format!(
             "{name}: the reverse sync is over before it has begun: this node is the primary"
         )));

@@ -8,7 +8,7 @@ use engine::identity::Role;
 use engine::state::State;
 use engine::status::GroupStatus;
 use engine::{Command, GroupId, RefusalCode, limits};
-use host::driver::Gone;
+use host::driver::{ClientsOrder, Gone};
 use settings::limits::ROLE_HOOK_TIMEOUT;
 use settings::{ConfiguredGroup, NodeName, PeerCommands, RoleHook};
 use tokio::task::spawn_local;
@@ -54,15 +54,11 @@ impl Desk {
             let message = format!("{name}: node {to:?} has no copy of it: its nodes are {primary} and {secondary}");
             return Ok(Reply::refused(RefusalCode::NotInGroup, message));
         };
-        if order.ends_reverse && !self.reverses.is_server(name) {
-            let message = format!(
-                "{name}: node {} serves the clients of node {to} no more, as an operator said there",
-                self.node
-            );
-            return Ok(Reply::refused(DeskRefusal::ReverseOver, message));
-        }
         if order.only_asks {
-            return self.command(name, self.handover_to(to, order)).await;
+            return match self.is_reverse_over(to, order) {
+                Some(refusal) => Ok(refusal),
+                None => self.command(name, self.handover_to(to, order)).await,
+            };
         }
         let now = self.status_of(id).await?.filter(|status| !status.starting);
         let is_copy = now.as_ref().is_some_and(|status| status.role == Role::Secondary);
@@ -76,6 +72,10 @@ impl Desk {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
         };
+        // It is not stopped beside this.
+        if let Some(refusal) = self.is_reverse_over(to, order) {
+            return Ok(refusal);
+        }
         match now.filter(|_| !is_copy && *to != self.node) {
             Some(now) => self.hand_over((&group, to), order, (&now, &alone)).await,
             None => {
@@ -90,6 +90,17 @@ impl Desk {
                 self.command(name, self.handover_to(to, order)).await
             }
         }
+    }
+
+    fn is_reverse_over(&self, to: &NodeName, order: &SwitchoverOrder) -> Option<Reply> {
+        let is_over = order.ends_reverse && !self.reverses.is_server(&order.group);
+        is_over.then(|| {
+            let message = format!(
+                "{}: node {} serves the clients of node {to} no more, as an operator said there",
+                order.group, self.node
+            );
+            Reply::refused(DeskRefusal::ReverseOver, message)
+        })
     }
 
     fn handover_to(&self, to: &NodeName, order: &SwitchoverOrder) -> Command {
@@ -129,6 +140,10 @@ impl Desk {
         let hooks = RoleHookCalls { desk: self, change: alone, group, is_forced, runs };
         if let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await {
             return Ok(refusal);
+        }
+        if self.reverses.is_home(name) {
+            // In a reverse sync they go on at the other node, or here if this one stays the primary.
+            self.control.clients(now.id, ClientsOrder::Hold).await?;
         }
         let command = self.handover_to(to, order);
         let mut reply = match order.close_clients {
@@ -193,6 +208,13 @@ impl Desk {
         alone.is_shown(false);
         if let Some((code, why)) = cannot_take_over(self, id, *gives_up).await? {
             return Ok(Reply::refused(code, format!("{name}: {}", view::with_names(&group, &why))));
+        }
+        // The peer has served clients of this node, and was told to stop, which this one has not heard: it refuses that.
+        if serves_asker
+            && self.reverses.is_home(name)
+            && let Err(refusal) = lending::serves(self, name, true).await?
+        {
+            return Ok(refusal);
         }
         let runs = RunHooks { skipped: skip_hooks, ..RunHooks::default() };
         let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced: false, runs };
