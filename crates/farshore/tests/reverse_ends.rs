@@ -215,3 +215,50 @@ fn a_reverse_sync_beside_one_that_was_stopped_leaves_a_primary() {
     assert!(code < 2 || is_primary(&pair, Side::Near), "{said}");
     let _ = old.finish(&mut pair);
 }
+
+/// Refused without a change it was carried out seconds later: the next start served nobody, and never took over.
+#[test]
+fn a_stop_that_the_state_disk_refuses_is_not_carried_out_later() {
+    if must_skip_stores("a_stop_that_the_state_disk_refuses_is_not_carried_out_later") {
+        return;
+    }
+    let mut pair = Pair::replicating(&PairPlan { forgets: true, ..plan() });
+    pair.done(Side::Near, &["sync", GROUP, "--reverse", "--full"]);
+    // The record is not written again, and near is not equal.
+    let is_ordered = |pair: &Pair| !fs::read_to_string(record(pair, Side::Near)).expect("a record").contains("full");
+    pair.until("the full sync is ordered", |pair| is_ordered(pair));
+    pair.done(Side::Far, &["logging", GROUP]);
+    let mut line = ControlLine::connect(&pair);
+    pair.hang(Side::Near);
+    line.ask(r#"{"request":"reverse","group":"g","stop":true}"#);
+    let answer = line.answer(DEADLINE).expect("it is refused");
+    assert!(answer.contains("is not written after"), "{answer}");
+    pair.answer_again(Side::Near);
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(record(&pair, Side::Near).exists());
+    pair.kill(Side::Near);
+    pair.serve(Side::Near);
+    pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read 0 4k"]).0);
+}
+
+// proves: P6
+/// A start that went on with a dead disk met one refusal, forgot it, and sent later moments of the other volumes.
+#[test]
+fn a_start_that_is_refused_goes_on_without_the_dead_disk_later() {
+    let mut pair = two_volumes();
+    pair.done(Side::Near, &["group", "detach", GROUP, "data", "--force"]);
+    assert!(pair.stop(Side::Near).success());
+    // The term that comes before the demotion cannot be put on record.
+    let term = pair.path("near/state/groups").join(GROUP).join("term");
+    fs::remove_file(&term).expect("it was there");
+    fs::create_dir_all(term.join("in-the-way")).expect("made");
+    is_agreed_on(&pair, "data");
+    pair.serve(Side::Near);
+    pair.until("it is refused", |pair| pair.log(Side::Near).contains("nothing was demoted"));
+    std::thread::sleep(Duration::from_secs(1));
+    let text = fs::read_to_string(record(&pair, Side::Near)).expect("a record");
+    assert!(text.contains("without-dead data") && is_primary(&pair, Side::Near), "{text}");
+    assert!(!pair.status(Side::Near)["reverse"]["why"].is_null());
+    fs::remove_dir_all(&term).expect("removed");
+    until_served_by_far(&mut pair);
+}

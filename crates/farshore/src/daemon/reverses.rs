@@ -103,6 +103,9 @@ pub(super) struct Reverses {
     forced: RefCell<BTreeMap<String, u64>>,
     /// Records are written one after the other: one that nobody waits for any more comes before what is written next.
     writes: Arc<Mutex<()>>,
+    /// Changes of records that were asked for so far, and the newest of each group.
+    asked: Cell<u64>,
+    newest: RefCell<BTreeMap<String, u64>>,
 }
 
 /// A reverse sync that is being begun, until this is dropped: no other one of its group is.
@@ -144,6 +147,8 @@ impl Reverses {
             begins: RefCell::default(),
             forced: RefCell::default(),
             writes: Arc::default(),
+            asked: Cell::new(0),
+            newest: RefCell::default(),
         }
     }
 
@@ -313,13 +318,7 @@ impl Reverses {
     /// # Errors
     /// A sentence: the state disk takes no change, or does not answer.
     pub async fn record(&self, group: &str, place: ReversePlace) -> Result<(), String> {
-        if let Err(why) = self.written(group, Some(place.clone())).await {
-            if self.place(group).is_none() {
-                // It may be written when nobody waits for it any more.
-                tokio::spawn(self.writing(group, None));
-            }
-            return Err(why);
-        }
+        self.written(group, Some(place.clone())).await?;
         let mut known = self.known.borrow_mut();
         match known.get_mut(group) {
             // What it had come to nothing for counts no more.
@@ -395,12 +394,22 @@ impl Reverses {
         self.written(group, None).await
     }
 
+    /// What is refused may be written when nobody waits for it any more: what holds comes behind it.
     async fn written(&self, group: &str, place: Option<ReversePlace>) -> Result<(), String> {
         let shown = self.path(group).display().to_string();
-        match timeout(RECORD_PATIENCE, self.writing(group, place)).await {
-            Ok(written) => written.map_err(|error| format!("{shown} cannot be written: {error}")),
-            Err(_) => Err(format!("{shown} is not written after {RECORD_PATIENCE:?}: the state disk does not answer")),
+        let number = self.asked.get() + 1;
+        self.asked.set(number);
+        self.newest.borrow_mut().insert(group.to_owned(), number);
+        let why = match timeout(RECORD_PATIENCE, self.writing(group, place)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => format!("{shown} cannot be written: {error}"),
+            Err(_) => format!("{shown} is not written after {RECORD_PATIENCE:?}: the state disk does not answer"),
+        };
+        // Else another change comes behind it anyway.
+        if self.newest.borrow().get(group) == Some(&number) {
+            tokio::spawn(self.writing(group, self.place(group)));
         }
+        Err(why)
     }
 
     fn path(&self, group: &str) -> PathBuf {
