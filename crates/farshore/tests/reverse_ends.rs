@@ -180,6 +180,18 @@ fn clients_are_served_while_a_command_before_a_reverse_sync_runs() {
     goes_on(&mut pair, typed);
 }
 
+/// The other node had forgotten by its restart that it is to serve, and ended the record of that: it was an ordinary primary then.
+#[test]
+fn a_restart_of_the_node_that_is_to_serve_forgets_nothing() {
+    let (mut pair, typed) = being_begun();
+    pair.kill(Side::Far);
+    pair.serve(Side::Far);
+    pair.wait_for(Side::Near, "replicating");
+    // Longer than a handover is waited for that does not come.
+    std::thread::sleep(Duration::from_secs(6));
+    goes_on(&mut pair, typed);
+}
+
 /// Far serves, and runs its command before it hands over to near again.
 fn being_ended() -> Pair {
     let mut pair = with_hooks(BEFORE_DEMOTE, SLOW);
@@ -239,6 +251,22 @@ fn a_stop_that_the_state_disk_refuses_is_not_carried_out_later() {
     pair.kill(Side::Near);
     pair.serve(Side::Near);
     pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read 0 4k"]).0);
+}
+
+/// The node that serves was away as home was told to stop: typed again, that told it nothing either, and it served nobody.
+#[test]
+fn a_stop_that_did_not_reach_the_node_that_serves_is_typed_again() {
+    let mut pair = Pair::replicating(&plan());
+    served_by_far(&mut pair);
+    pair.kill(Side::Far);
+    expect(&pair.run(Side::Near, &STOP), 1, &["node far was not told"]);
+    expect(&pair.run(Side::Near, &STOP), 0, &["nothing to do"]);
+    pair.serve(Side::Far);
+    pair.until("they have met", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    let (is_open, said) = pair.try_qemu_io(Side::Far, "data", &["read 0 4k"]);
+    assert!(!is_open, "{said}");
+    expect(&pair.run(Side::Near, &STOP), 0, &["node far"]);
+    pair.until("its exports are open", |pair| pair.try_qemu_io(Side::Far, "data", &["read 0 4k"]).0);
 }
 
 // proves: P6

@@ -124,18 +124,7 @@ impl Reverses {
     /// What is on record in the state directory. A record that cannot be read serves nobody unasked.
     pub fn read<'a>(state: &Path, names: impl Iterator<Item = &'a str>) -> Reverses {
         let groups = state.join(GROUPS);
-        let known = names.filter_map(|name| {
-            let path = groups.join(name).join(FILE);
-            let (place, why) = match read(&path) {
-                Ok(found) => (found?, None),
-                Err(error) => {
-                    let why = format!("{}: {error:#}; 'farshore sync {name} --reverse --stop' ends it", path.display());
-                    tracing::error!("{why}");
-                    (ReversePlace::Server, Some(why))
-                }
-            };
-            Some((name.to_owned(), KnownReverse { why, ..KnownReverse::new(place, 0) }))
-        });
+        let known = names.filter_map(|name| Some((name.to_owned(), found(name, &groups.join(name).join(FILE))?)));
         let known: BTreeMap<String, KnownReverse> = known.collect();
         let still =
             known.iter().filter(|(_, known)| known.place.stands_still()).map(|(name, _)| name.clone()).collect();
@@ -150,6 +139,23 @@ impl Reverses {
             asked: Cell::new(0),
             newest: RefCell::default(),
         }
+    }
+
+    /// A group comes that this run of the daemon has not known: what is on record of it. Whether this node serves nobody unasked by that.
+    pub async fn add(&self, group: &str) -> bool {
+        let (name, path) = (group.to_owned(), self.path(group));
+        let Ok(found) = tokio::task::spawn_blocking(move || found(&name, &path)).await else { return false };
+        let mut known = self.known.borrow_mut();
+        if let (false, Some(found)) = (known.contains_key(group), found) {
+            let is_still = found.place.stands_still();
+            if is_still {
+                self.still.borrow_mut().insert(group.to_owned());
+            }
+            let is_closed = is_still || found.place == ReversePlace::Server;
+            known.insert(group.to_owned(), found);
+            return is_closed;
+        }
+        false
     }
 
     /// Nobody else begins one of this group meanwhile. `None`: somebody does.
@@ -474,6 +480,19 @@ fn body(place: &ReversePlace) -> String {
     };
     let dead = if dead.is_empty() { dead } else { format!("{WITHOUT_DEAD} {dead}\n") };
     format!("{HEAD}\nplace {words}\n{dead}")
+}
+
+/// What an earlier run of the daemon has left, or whoever had the group before.
+fn found(name: &str, path: &Path) -> Option<KnownReverse> {
+    let (place, why) = match read(path) {
+        Ok(found) => (found?, None),
+        Err(error) => {
+            let why = format!("{}: {error:#}; 'farshore sync {name} --reverse --stop' ends it", path.display());
+            tracing::error!("{why}");
+            (ReversePlace::Server, Some(why))
+        }
+    };
+    Some(KnownReverse { why, ..KnownReverse::new(place, 0) })
 }
 
 /// `None`: there is none.

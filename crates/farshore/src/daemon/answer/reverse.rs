@@ -291,7 +291,7 @@ async fn stop_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName)
 
 async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
     let Some(place) = desk.reverses.place(name) else {
-        return Ok(Reply::unchanged(format!("{name}: no reverse sync is under way; nothing to do")));
+        return stop_there(desk, (name, id), peer).await;
     };
     if let Err(why) = desk.reverses.end(name).await {
         return Ok(Reply::refused(DeskRefusal::StateDiskSilent, format!("{name}: nothing was changed: {why}")));
@@ -327,6 +327,15 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
     };
     let message = format!("{name}: the exports of this node are closed, and {there}");
     Ok(Reply::done(message, warnings))
+}
+
+/// None is on record here, and the peer may not have heard the end of one.
+async fn stop_there(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
+    let request = ends(name, is_primary(desk, id).await?);
+    Ok(match (desk.ask_peer)(peer.to_string(), request).await {
+        Ok(Reply::Ok { message, unchanged: false, .. }) => Reply::ok(format!("node {peer} says: {message}")),
+        _ => Reply::unchanged(format!("{name}: no reverse sync is under way; nothing to do")),
+    })
 }
 
 // ---- on the node that serves -----------------------------------------------------------------------------------------------
@@ -441,8 +450,7 @@ pub(super) async fn go_on_for_ever(desk: &Rc<Desk>) {
         sleep(LOOK_EVERY).await;
         if let Ok(snapshot) = desk.control.snapshot().await {
             for name in desk.reverses.servers() {
-                // The next run of the daemon looks again.
-                let _ = serves_in_vain(desk, &name, &snapshot).await;
+                serves_in_vain(desk, &name, &snapshot);
             }
         }
         for name in desk.reverses.homes() {
@@ -459,21 +467,31 @@ pub(super) async fn go_on_for_ever(desk: &Rc<Desk>) {
     }
 }
 
-/// The peer was about to hand over to this node, and is the primary still: it has given that up, or its daemon has ended over it.
-async fn serves_in_vain(desk: &Desk, name: &str, snapshot: &DriverSnapshot) -> Result<(), Gone> {
-    let Ok((id, _)) = desk.find(name) else { return Ok(()) };
+/// The peer was about to hand over to this node, and is the primary still, or again: if it has no reverse sync on record, its clients are not served
+/// here. It may have given that up, or have taken over, and this node has not heard of it.
+fn serves_in_vain(desk: &Rc<Desk>, name: &str, snapshot: &DriverSnapshot) {
+    let Ok((id, group)) = desk.find(name) else { return };
+    let Some(peer) = group.peer_of(&desk.node).cloned() else { return };
     let now = snapshot.groups.iter().map(|found| &found.status).find(|now| now.id == id);
     let peer_serves =
         now.is_some_and(|now| !now.starting && now.role == Role::Secondary && now.peer.role == Some(Role::Primary));
-    let is_awaited = desk.announced.borrow().get(&id).is_some_and(AnnouncedSwitchover::is_fresh);
     // A record that cannot be read may be that of a node whose clients are served: it stands until somebody ends it.
     let is_readable = desk.reverses.why(name).is_none();
-    let is_in_vain = peer_serves && !is_awaited && is_readable && !desk.role_changes.is_changing(name);
-    if desk.reverses.is_in_vain(name, is_in_vain) {
-        tracing::info!("{name}: the peer did not hand over: a reverse sync that was announced is none");
-        _ = serves(desk, name, false).await?;
+    let is_in_vain = peer_serves && is_readable && !desk.role_changes.is_changing(name);
+    if !desk.reverses.is_in_vain(name, is_in_vain) || !desk.reverses.begins_step(name) {
+        return;
     }
-    Ok(())
+    let (desk, name) = (desk.clone(), name.to_owned());
+    spawn_local(async move {
+        let is_awaited = asks(&desk, &name, &peer, true).await;
+        desk.reverses.is_in_vain(&name, false);
+        if is_awaited == Ok(false) && !desk.role_changes.is_changing(&name) && desk.reverses.is_server(&name) {
+            tracing::info!("{name}: the peer serves its clients itself: a reverse sync that was announced is none");
+            // The next run of the daemon looks again.
+            let _ = serves(&desk, &name, false).await;
+        }
+        desk.reverses.is_done(&name);
+    });
 }
 
 async fn go_on(desk: &Desk, name: &str) -> Result<(), Gone> {
@@ -553,6 +571,8 @@ async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
     if !is_still && desk.control.is_held(id).await? {
         desk.control.clients(id, ClientsOrder::GoOn).await?;
     }
+    // The peer is told below, and would take a word that comes late for one of another reverse sync.
+    let _alone = desk.reverses.begin(name);
     match desk.reverses.end(name).await {
         Ok(()) => tracing::info!("{name}: the reverse sync is over: this node is the primary"),
         Err(why) => {
