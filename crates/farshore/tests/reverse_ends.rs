@@ -206,6 +206,26 @@ fn being_ended() -> Pair {
     pair
 }
 
+/// Clients waited for as long as the command ran; one that took longer than an answer may had the end refused each time, for the connections of the
+/// very clients that were to come back.
+#[test]
+fn clients_are_served_while_a_command_before_the_end_runs() {
+    let mut pair = being_ended();
+    let mut client = pair.start_qemu_io(Side::Near, "data", &["write -P 7 0 64k", "flush"]);
+    let until = Instant::now() + Duration::from_secs(10);
+    while !client.has_ended() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(client.has_ended(), "it waits for the command");
+    let load = WriterLoad::start(&pair, Side::Near, &WriterRun::on_zeroes(7, &["log"]), LoadPlan::crowded(&["log"]));
+    load.wait_for_more(&mut pair, 100);
+    fs::remove_file(pair.path("slow")).expect("it was there");
+    until_home(&mut pair, Side::Near);
+    load.wait_for_more(&mut pair, 100);
+    load.stop();
+    pair.qemu_io(Side::Near, "data", &["read -P 7 0 64k"]);
+}
+
 // proves: P1
 /// The answer was that its own exports are open, and then it was demoted: what was written there meanwhile was overwritten by what waited at home.
 #[test]

@@ -127,6 +127,9 @@ pub enum ApiRequest {
         /// It may lack something: that is given up.
         #[serde(default, skip_serializing_if = "is_false")]
         gives_up: bool,
+        /// Commands have run, and it hands over now: the node that is asked has requests of its clients wait, and none is at the other one.
+        #[serde(default, skip_serializing_if = "is_false")]
+        rests: bool,
     },
     /// The peer serves the clients of this node, and sends its content, until this node takes over again.
     Reverse(ReverseOrder),
@@ -368,7 +371,13 @@ mod tests {
                 r#"{"request":"switchover","group":"db","to":"beta","close_clients":true,"timeout_ms":5000}"#,
             ),
             (
-                ApiRequest::TakeOver { group: group(), skip_hooks: false, serves_asker: false, gives_up: false },
+                ApiRequest::TakeOver {
+                    group: group(),
+                    skip_hooks: false,
+                    serves_asker: false,
+                    gives_up: false,
+                    rests: false,
+                },
                 r#"{"request":"take-over","group":"db"}"#,
             ),
         ] {

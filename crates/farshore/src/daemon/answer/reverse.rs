@@ -13,7 +13,10 @@ use engine::state::State;
 use engine::status::GroupStatus;
 use engine::{GroupId, RefusalCode};
 use host::driver::{ClientsOrder, DriverSnapshot, ForwardStatus, Gone, GroupSnapshot};
-use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HEARD_PATIENCE, REVERSE_QUIET_PATIENCE, REVERSE_STEP_PATIENCE};
+use settings::limits::{
+    REVERSE_AGAIN_AFTER, REVERSE_HANDOVER_PATIENCE, REVERSE_HEARD_PATIENCE, REVERSE_QUIET_PATIENCE,
+    REVERSE_STEP_PATIENCE,
+};
 use settings::{ConfiguredGroup, NodeName};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
@@ -631,7 +634,7 @@ async fn order_full_sync(desk: &Desk, name: &str, peer: &NodeName) -> Result<(),
     Ok(())
 }
 
-/// Both are equal: the peer hands over to this node, while requests of clients wait.
+/// Both are equal: the peer hands over to this node. Clients are served there until that has run its commands.
 async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
     let order = |only_asks| {
         let order = SwitchoverOrder {
@@ -651,19 +654,44 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
         desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
         return Ok(());
     }
-    desk.control.clients(id, ClientsOrder::Pause).await?;
-    let why = match is_quiet(desk, id).await? {
-        true => answered(order(false).await).err(),
-        false => Some(format!("requests at node {peer} have no answer within {REVERSE_QUIET_PATIENCE:?}")),
-    };
+    let ordered = order(false).await;
     if is_primary(desk, id).await? {
         return is_over(desk, (name, id), peer).await;
     }
-    // They go on there, also where the answer was lost and this node is about to be promoted: then what they ask comes back.
+    let (is_refused, answer) = (is_refused_for_good(&ordered), answered(ordered));
+    let why = answer.err().unwrap_or_else(|| format!("node {peer} handed over, and this node is not the primary"));
+    if !is_refused {
+        // What waits here goes on in order once this node is promoted; and there, if the peer is the primary then.
+        desk.reverses.refused(name, why, REVERSE_HANDOVER_PATIENCE);
+        return Ok(());
+    }
     desk.control.clients(id, ClientsOrder::Forward).await?;
-    let why = why.unwrap_or_else(|| format!("node {peer} handed over, and this node is not the primary"));
     desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
     Ok(())
+}
+
+/// It has come to nothing. Else the peer may hand over still, also by an order that was given before.
+fn is_refused_for_good(reply: &Result<Reply, String>) -> bool {
+    let Ok(Reply::Error { refusal: Some(refusal), .. }) = reply else { return false };
+    let goes_on =
+        [RefusalCode::GrantUnanswered.word(), RefusalCode::RoleChanging.word(), DeskRefusal::NotDoneYet.word()];
+    !goes_on.contains(&refusal.code.as_str())
+}
+
+/// The peer hands over now: requests of clients wait until it has, and none is at the peer. If it does not, they go on there a little later.
+pub(super) async fn comes_to_rest(desk: &Desk, (name, id): (&str, GroupId)) -> Result<Reply, Gone> {
+    if !desk.reverses.is_home(name) {
+        let message = format!("{name}: no clients of node {} are served elsewhere", desk.node);
+        return Ok(Reply::refused(DeskRefusal::ReverseOver, message));
+    }
+    desk.reverses.refused(name, "the other node hands over".to_owned(), REVERSE_HANDOVER_PATIENCE);
+    desk.control.clients(id, ClientsOrder::Pause).await?;
+    if is_quiet(desk, id).await? {
+        return Ok(Reply::ok(format!("{name}: requests of clients wait at node {}", desk.node)));
+    }
+    desk.control.clients(id, ClientsOrder::Forward).await?;
+    let message = format!("{name}: requests that are under way have no answer within {REVERSE_QUIET_PATIENCE:?}");
+    Ok(Reply::refused(DeskRefusal::ReverseUnderWay, message))
 }
 
 /// The peer does not say whether it serves the clients of this node: nothing is done before it does. It serves them no more: they are cut off. Whether

@@ -15,7 +15,7 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use super::roles::{PromotionOrder, RoleHookCalls, RunHooks, is_unanswered};
-use super::{Desk, lending, reply};
+use super::{Desk, lending, reply, reverse};
 use crate::api::refusals::DeskRefusal;
 use crate::api::server::Asker;
 use crate::api::{ApiRequest, Reply, SwitchoverOrder};
@@ -118,7 +118,9 @@ impl Desk {
         (now, alone): (&GroupStatus, &RoleChangeUnderWay<'_>),
     ) -> Result<Reply, Gone> {
         let (name, again) = (group.name.as_str(), format!("switchover {} --to {to}", group.name));
-        if let Some(refusal) = self.no_demotion(name, now, (order.close_clients, &again)).await? {
+        // At the end of a reverse sync those that are attached leave last of all.
+        let leave = order.close_clients || order.ends_reverse;
+        if let Some(refusal) = self.no_demotion(name, now, (leave, &again)).await? {
             return Ok(refusal);
         }
         let asks = SwitchoverOrder { only_asks: true, ..order.clone() };
@@ -139,6 +141,11 @@ impl Desk {
         let is_forced = order.close_clients && !self.reverses.is_home(name);
         let hooks = RoleHookCalls { desk: self, change: alone, group, is_forced, runs };
         if let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await {
+            return Ok(refusal);
+        }
+        if order.ends_reverse
+            && let Some(refusal) = self.rests(name, to).await
+        {
             return Ok(refusal);
         }
         if self.reverses.is_home(name) {
@@ -170,7 +177,18 @@ impl Desk {
         (skip_hooks, gives_up): (bool, bool),
     ) -> Option<Reply> {
         let serves_asker = self.reverses.is_home(name);
-        let request = ApiRequest::TakeOver { group: name.to_owned(), skip_hooks, serves_asker, gives_up };
+        let group = name.to_owned();
+        self.agreed(name, to, ApiRequest::TakeOver { group, skip_hooks, serves_asker, gives_up, rests: false }).await
+    }
+
+    /// The other node's clients, which this one serves, are attached here no more; why not, if so.
+    async fn rests(&self, name: &str, to: &NodeName) -> Option<Reply> {
+        let (skip_hooks, serves_asker, gives_up, rests) = (false, false, false, true);
+        let group = name.to_owned();
+        self.agreed(name, to, ApiRequest::TakeOver { group, skip_hooks, serves_asker, gives_up, rests }).await
+    }
+
+    async fn agreed(&self, name: &str, to: &NodeName, request: ApiRequest) -> Option<Reply> {
         let nothing = "nothing was changed";
         match (self.ask_peer)(to.to_string(), request).await {
             Ok(Reply::Ok { .. }) => None,
@@ -193,7 +211,7 @@ impl Desk {
 
     /// The peer is about to hand over to this node. What would stop the promotion later is looked at, and run, now.
     pub(super) async fn announced(&self, take_over: &ApiRequest) -> Result<Reply, Gone> {
-        let ApiRequest::TakeOver { group: name, skip_hooks, serves_asker, gives_up } = take_over else {
+        let ApiRequest::TakeOver { group: name, skip_hooks, serves_asker, gives_up, rests } = take_over else {
             unreachable!("it is asked for nothing else")
         };
         let (name, skip_hooks, serves_asker) = (name.as_str(), *skip_hooks, *serves_asker);
@@ -201,6 +219,9 @@ impl Desk {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
+        if *rests {
+            return reverse::comes_to_rest(self, (name, id)).await;
+        }
         let alone = match self.role_changes.begin(name, RoleChange::Promotion, self.node.as_str()) {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
