@@ -296,17 +296,17 @@ fn a_start_that_is_refused_goes_on_without_the_dead_disk_later() {
     let mut pair = two_volumes();
     pair.done(Side::Near, &["group", "detach", GROUP, "data", "--force"]);
     assert!(pair.stop(Side::Near).success());
-    // The term that comes before the demotion cannot be put on record.
-    let term = pair.path("near/state/groups").join(GROUP).join("term");
-    fs::remove_file(&term).expect("it was there");
-    fs::create_dir_all(term.join("in-the-way")).expect("made");
-    is_agreed_on(&pair, "data");
+    // The disk of the other volume is dead as well, and the record cannot be replaced.
+    fs::remove_file(pair.device(Side::Near, "log")).expect("a disk");
+    is_agreed_on(&pair, "data log");
+    let unfinished = record(&pair, Side::Near).with_file_name("reverse.new");
+    fs::create_dir_all(unfinished.join("in-the-way")).expect("made");
     pair.serve(Side::Near);
-    pair.until("it is refused", |pair| pair.log(Side::Near).contains("nothing was demoted"));
+    pair.until("it is refused", |pair| pair.log(Side::Near).contains("nothing was changed"));
     std::thread::sleep(Duration::from_secs(1));
     let text = fs::read_to_string(record(&pair, Side::Near)).expect("a record");
-    assert!(text.contains("without-dead data") && is_primary(&pair, Side::Near), "{text}");
+    assert!(text.contains("without-dead data log") && is_primary(&pair, Side::Near), "{text}");
     assert!(!pair.status(Side::Near)["reverse"]["why"].is_null());
-    fs::remove_dir_all(&term).expect("removed");
+    fs::remove_dir_all(&unfinished).expect("removed");
     until_served_by_far(&mut pair);
 }
