@@ -32,6 +32,8 @@ fn group(role: Role) -> GroupConfig {
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
+        queue_durable: false,
+        queue_file: 0,
     }
 }
 

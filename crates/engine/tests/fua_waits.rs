@@ -37,6 +37,8 @@ impl TestPrimary {
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_MIN,
             queue_disk_bytes: 0,
+            queue_durable: false,
+            queue_file: 0,
         };
         let config = NodeConfig {
             node: NodeId(0),

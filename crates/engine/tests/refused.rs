@@ -27,6 +27,8 @@ fn node() -> Node {
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
+        queue_durable: false,
+        queue_file: 0,
     };
     Node::new(NodeConfig {
         node: NodeId(0),

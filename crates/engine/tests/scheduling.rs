@@ -41,6 +41,8 @@ impl FakeNode {
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_DEFAULT,
             queue_disk_bytes: 0,
+            queue_durable: false,
+            queue_file: 0,
         };
         let config = NodeConfig {
             node: NodeId(0),

@@ -192,3 +192,29 @@ fn what_a_full_queue_does_is_set_while_it_runs() {
     assert_eq!(shown(&pair), "bitmap");
     heals(pair);
 }
+
+// proves: P2, P5
+/// With `queue.durable` the file is a log: a primary that is killed under its writers goes on in order, and nothing is synced.
+#[test]
+fn a_primary_that_is_killed_goes_on_from_its_log() {
+    let logged = format!("{ON_DISK}queue.durable = true\n");
+    let mut pair = over_a_relay(&logged);
+    pair.until("the log is open", |pair| pair.log(Side::Near).contains("the queue stands in its log"));
+    cut(&pair);
+    write(&pair, 16);
+    let writes: Vec<String> = (0..256).map(|n| format!("write -P {} {}k 64k", 1 + n % 200, n * 64)).collect();
+    let writes: Vec<&str> = writes.iter().map(String::as_str).collect();
+    let writer = pair.start_qemu_io(Side::Near, "data", &writes);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    pair.kill(Side::Near);
+    let _ = writer.output();
+    pair.serve(Side::Near);
+    let status = pair.status(Side::Near);
+    assert_eq!(status["state"], "queuing", "{status}\n{}", pair.log(Side::Near));
+    assert!(queue(&pair)["disk_bytes"].as_u64() > Some(4 * MIB), "{status}");
+    write(&pair, 1);
+    pair.relay().restore();
+    pair.wait_for(Side::Near, "replicating");
+    assert_eq!(resynced(&pair), 0, "there was a resync:\n{}", pair.log(Side::Near));
+    heals(pair);
+}

@@ -55,6 +55,8 @@ impl Victim {
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_MIN,
             queue_disk_bytes: 0,
+            queue_durable: false,
+            queue_file: 0,
         };
         let node = Node::new(NodeConfig {
             node: NodeId(1),

@@ -94,6 +94,9 @@ pub const QUEUE_ITEMS: Bound<u64> =
 pub const QUEUE_DISK: Bound<u64> =
     Bound { min: data::DISK_QUEUE_BYTES_MIN, max: 16 * TIB, default: data::DISK_QUEUE_BYTES_DEFAULT };
 
+/// The least disk queue that is a log: the longest request of a client takes no more than half of it.
+pub const QUEUE_LOG_BYTES_MIN: u64 = 64 * MIB;
+
 /// What a disk queue leaves free beside as much as its group's `journal`: the history of a sync has room to begin with, and another group
 /// to start.
 pub const QUEUE_DISK_SPARE_BYTES: u64 = GIB;

@@ -258,6 +258,8 @@ impl SimCluster {
             activity: o.activity,
             history_bytes: o.history_bytes,
             queue_disk_bytes: o.queue_disk_bytes,
+            queue_durable: o.queue_durable,
+            queue_file: self[node].storage.queue_file,
         }
     }
 

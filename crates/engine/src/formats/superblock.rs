@@ -105,6 +105,12 @@ pub struct Superblock {
     pub rolling_back: bool,
     /// The peer does not know this generation yet: writes need no new one.
     pub alone: bool,
+    /// A primary's: every number that it gave since its log of the queue began stands there, before it was written or sent. The log counts
+    /// if this says so, and not otherwise.
+    pub queue_logged: bool,
+    /// A primary's: a start is writing what the log of its queue holds once more, and older content may stand on the volumes until that is done.
+    /// No start goes on without that log.
+    pub queue_redo: bool,
     /// What speaks against the copy, whichever node serves.
     pub doubts: CopyDoubts,
     pub journal: JournalHead,
@@ -176,7 +182,9 @@ mod flag {
     pub const ASSUMED_EQUAL: u16 = 128;
     pub const DIFFERS: u16 = 256;
     pub const POINT_OF_FORK: u16 = 512;
-    pub const ALL: u16 = 1023;
+    pub const QUEUE_LOGGED: u16 = 1024;
+    pub const QUEUE_REDO: u16 = 2048;
+    pub const ALL: u16 = 4095;
 }
 
 impl Superblock {
@@ -215,7 +223,9 @@ impl Superblock {
                 | bit(self.served_unverified, flag::SERVED_UNVERIFIED)
                 | bit(self.doubts.assumed_equal, flag::ASSUMED_EQUAL)
                 | bit(self.doubts.differs, flag::DIFFERS)
-                | bit(self.rollback_point.is_of_fork, flag::POINT_OF_FORK),
+                | bit(self.rollback_point.is_of_fork, flag::POINT_OF_FORK)
+                | bit(self.queue_logged, flag::QUEUE_LOGGED)
+                | bit(self.queue_redo, flag::QUEUE_REDO),
             update: self.update,
             tag: self.tag,
             offset: 0,
@@ -318,6 +328,8 @@ impl Superblock {
             alone: is(flag::ALONE),
             doubts: CopyDoubts { assumed_equal: is(flag::ASSUMED_EQUAL), differs: is(flag::DIFFERS) },
             served_unverified: is(flag::SERVED_UNVERIFIED),
+            queue_logged: is(flag::QUEUE_LOGGED),
+            queue_redo: is(flag::QUEUE_REDO),
             journal,
             confirmed_ordinal,
             own_from_ordinal,

@@ -132,6 +132,8 @@ mod tests {
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_DEFAULT,
             queue_disk_bytes: 0,
+            queue_durable: false,
+            queue_file: 0,
         };
         Node::new(NodeConfig {
             node: NodeId(0),

@@ -327,8 +327,11 @@ impl GroupOpening<'_> {
     /// Once all groups that start together have what they cannot do without.
     fn open_disk_queue(&self, open: &mut OpenGroup) {
         if let Some(stores) = &mut open.stores {
+            let directory = self.state.join(GROUPS).join(open.config.name.as_str());
+            let recorded = group_directory::recorded(&directory, self.config.group_tag(&open.config));
+            let is_needed = recorded.is_some_and(|recorded| recorded.queue_redo);
             let here = self.config.node(self.node).expect("the node was looked up before");
-            stores.queue = QueuePlace::of(here).open(&open.config, self.patience);
+            stores.queue = QueuePlace::of(here).open(&open.config, is_needed, self.patience);
         }
     }
 
@@ -477,6 +480,7 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
         changed_outside: open.changed_outside,
         is_detached: open.is_detached,
     };
+    let queue = group.stores.as_ref().and_then(|stores| stores.queue.as_ref());
     GroupConfig {
         id: group.id,
         tag: config.group_tag(&group.config),
@@ -489,11 +493,9 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
         window_bytes: group.config.layout.window_bytes,
         activity: state_files::activity(&group.config),
         history_bytes: state_files::history_bytes(&group.config),
-        queue_disk_bytes: group
-            .stores
-            .as_ref()
-            .and_then(|stores| stores.queue.as_ref())
-            .map_or(0, |queue| queue.size_bytes()),
+        queue_durable: group.config.layout.queue_durable,
+        queue_disk_bytes: queue.map_or(0, |queue| queue.size_bytes()),
+        queue_file: queue.map_or(0, |queue| queue.mark()),
     }
 }
 

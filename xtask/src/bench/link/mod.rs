@@ -17,6 +17,7 @@ mod modes;
 mod outage;
 mod overload;
 mod pair;
+mod paper;
 mod report;
 mod scattered;
 mod slow;
@@ -130,10 +131,12 @@ enum LinkSeries {
     Overload,
     /// A line that is away for ten minutes under load: all of it goes through the disk queue
     Spill,
+    /// The Availability Suite's two examples of a queue: one that never fills, and one that is full after 33 s
+    Paper,
 }
 
 impl LinkSeries {
-    const ALL: [LinkSeries; 16] = [
+    const ALL: [LinkSeries; 17] = [
         LinkSeries::Throughput,
         LinkSeries::Loss,
         LinkSeries::Buffers,
@@ -150,6 +153,7 @@ impl LinkSeries {
         LinkSeries::Equal,
         LinkSeries::Overload,
         LinkSeries::Spill,
+        LinkSeries::Paper,
     ];
 
     /// As `--only` knows it.
@@ -175,6 +179,7 @@ impl LinkSeries {
             LinkSeries::Equal => equal::play(stage, arguments),
             LinkSeries::Overload => overload::overload(stage, arguments),
             LinkSeries::Spill => overload::spill(stage, arguments),
+            LinkSeries::Paper => paper::play(stage, arguments),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use engine::journal::{INDEX_BYTES, JournalEntry, JournalIndex, RecordKind, VERSION};
+use engine::journal::{BatchOf, INDEX_BYTES, JournalEntry, JournalIndex, RecordKind, VERSION};
 use engine::superblock::{JournalHead, Superblock};
 use engine::wire::{FrameHeader, FrameKind};
 use engine::{GroupId, Seq, SessionId};
@@ -135,7 +135,7 @@ impl RingFile<'_> {
         }
         self.file.read_exact_at(&mut block, offset)?;
         let has_magic = block.starts_with(b"FSHBATCH");
-        Ok(match JournalIndex::decode(&block) {
+        Ok(match JournalIndex::decode(BatchOf::Journal, &block) {
             Some(index) if index.ring_offset != offset => {
                 RingPosition::Nothing("a batch of another offset stands there")
             }
@@ -312,10 +312,11 @@ mod tests {
             generation: GENERATION,
             incarnation: Incarnation(1),
             snapshot: 0,
+            durable_below: 0,
             bytes: 8192,
             entries: vec![entry],
         };
-        [index.encode(), payload.to_vec()].concat()
+        [index.encode(BatchOf::Journal), payload.to_vec()].concat()
     }
 
     /// A superblock that has a batch due at byte 8192, and what comes before it applied.

@@ -23,13 +23,16 @@ pub(super) async fn begins_term(
     force: bool,
 ) -> Result<Result<Option<String>, Reply>, Gone> {
     let is_home = desk.reverses.is_home(name);
-    if is_home && force {
+    // Whoever has seen what is given up is not served by the peer.
+    let owes_term = desk.reverses.home(name).is_some_and(|home| home.owes_term());
+    if is_home && force && !owes_term {
         // Nobody has made sure that it is in order: clients are cut off by the promotion.
         desk.control.clients(now.id, ClientsOrder::Forward).await?;
     }
     if is_home && !force {
         match asks(desk, name, peer, false).await {
-            Ok(true) => return Ok(Ok(None)),
+            Ok(true) if !owes_term => return Ok(Ok(None)),
+            Ok(true) => {}
             Ok(false) => {
                 if let Err(why) = cut_off(desk, (name, now.id), peer).await? {
                     let message = format!("{name}: {why}; the node was not promoted");
@@ -97,12 +100,19 @@ pub(super) async fn cut_off(
     Ok(Ok(()))
 }
 
-/// What clients have seen here is about to be given up for the peer's content: a term of its own begins with that.
-pub(super) async fn gives_content_up(desk: &Desk, name: &str) -> Result<(), Reply> {
-    let begun = desk.terms.begin(name).await;
-    begun
-        .map(drop)
-        .map_err(|why| Reply::failed(DeskRefusal::TermNotRecorded, format!("{name}: nothing was demoted: {why}")))
+/// This node is the secondary, and what clients have seen here is given up for the peer's content: another term begins with that. It does not
+/// begin before: where the demotion is refused nothing has changed for whoever is attached. Whoever came in before leaves, so nobody is served by
+/// the peer in the term before. The error: a sentence.
+pub(super) async fn gives_content_up(desk: &Desk, name: &str, id: GroupId) -> Result<Result<(), String>, Gone> {
+    if desk.reverses.home(name).is_none_or(|home| !home.owes_term()) {
+        return Ok(Ok(()));
+    }
+    if let Err(why) = desk.terms.begin(name).await {
+        return Ok(Err(why));
+    }
+    desk.control.clients(id, ClientsOrder::Part).await?;
+    desk.control.part_with_held(id).await?;
+    Ok(desk.reverses.has_new_term(name).await.map(drop))
 }
 
 /// A group that stood still for a reverse sync sends as its settings say.
