@@ -62,6 +62,7 @@ mod record_cost;
 mod recovery;
 mod reset;
 mod resolve;
+mod reverse_ends;
 mod reverse_sync;
 mod role;
 mod role_hooks;

@@ -122,7 +122,7 @@ fn has_another_disk(pair: &Pair) {
     File::create(&path).and_then(|disk| disk.set_len(4 * MIB)).expect("another disk");
 }
 
-fn until_served_by_far(pair: &mut Pair) {
+pub(crate) fn until_served_by_far(pair: &mut Pair) {
     pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 5 0 1M"]).0);
     assert!(is_primary(pair, Side::Far) && !is_primary(pair, Side::Near));
     pair.qemu_io(Side::Near, "data", &["write -P 6 1M 1M", "flush"]);
@@ -367,14 +367,14 @@ fn record(pair: &Pair) -> PathBuf {
 }
 
 /// As a daemon leaves it that ends between that an operator has agreed on the loss of this volume and the demotion.
-fn is_agreed_on(pair: &Pair, volume: &str) {
+pub(crate) fn is_agreed_on(pair: &Pair, volume: &str) {
     let text = format!("farshore reverse 1\nplace home gives-up\nwithout-dead {volume}\n");
     let text = format!("{text}checksum {:08x}\n", crc32c::crc32c(text.as_bytes()));
     fs::write(record(pair), text).expect("a record");
 }
 
 /// Two volumes that are equal, with something in each.
-fn two_volumes() -> Pair {
+pub(crate) fn two_volumes() -> Pair {
     let group = "queue.memory = \"1MiB\"\n";
     let mut pair = Pair::new(&PairPlan { volumes: &VOLUMES, volume_bytes: 4 * MIB, group, ..PairPlan::DEFAULT });
     pair.first_sync();

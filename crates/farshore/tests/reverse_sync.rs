@@ -23,7 +23,7 @@ fn writers(pair: &Pair, node: Side, run: &WriterRun) -> WriterLoad {
 }
 
 /// The node serves its clients itself again, and nothing is left of it on either.
-fn until_home(pair: &mut Pair, home: Side) {
+pub(crate) fn until_home(pair: &mut Pair, home: Side) {
     pair.until("it takes over again", |pair| {
         is_primary(pair, home) && Side::BOTH.iter().all(|node| pair.status(*node)["reverse"].is_null())
     });
@@ -58,7 +58,7 @@ fn sync_once_met(pair: &mut Pair, primary: Side) {
 }
 
 /// The primary has changed, and syncs nothing: the reverse sync stays where it is.
-fn served_by_far(pair: &mut Pair) {
+pub(crate) fn served_by_far(pair: &mut Pair) {
     let said = pair.done(Side::Near, &["sync", GROUP, "--reverse", "--full"]);
     assert!(said.contains("node far serves the clients of this node"), "{said}");
     pair.done(Side::Far, &["logging", GROUP]);

@@ -13,7 +13,7 @@ use crate::common::{Background, DEADLINE, GROUP, Pair, PairPlan, Side, is_instal
 
 /// A pair in step whose group has these lines in its table. The program of each hook is a file `hook` in the pair's directory, which writes a
 /// line into `ran` first.
-fn pair(lines: &str, script: &str) -> Pair {
+pub(crate) fn pair(lines: &str, script: &str) -> Pair {
     let mut pair = Pair::new(&PairPlan::DEFAULT);
     with_hooks(&pair, lines, script);
     pair.first_sync();
@@ -21,7 +21,7 @@ fn pair(lines: &str, script: &str) -> Pair {
 }
 
 /// Into the configuration of both nodes, before either is served; where the hook writes its lines.
-fn with_hooks(pair: &Pair, lines: &str, script: &str) -> PathBuf {
+pub(crate) fn with_hooks(pair: &Pair, lines: &str, script: &str) -> PathBuf {
     let (hook, ran) = (pair.path("hook"), ran(pair));
     let begin = format!(
         "#!/bin/sh\necho \"$FARSHORE_HOOK $FARSHORE_NODE $FARSHORE_PEER $FARSHORE_GROUP $FARSHORE_FORCED\" >> {}\n",
@@ -34,7 +34,7 @@ fn with_hooks(pair: &Pair, lines: &str, script: &str) -> PathBuf {
     ran
 }
 
-fn ran(pair: &Pair) -> PathBuf {
+pub(crate) fn ran(pair: &Pair) -> PathBuf {
     pair.path("ran")
 }
 

@@ -234,6 +234,9 @@ pub const REVERSE_QUIET_PATIENCE: Duration = Duration::from_secs(10);
 pub const REVERSE_HEARD_PATIENCE: Duration = Duration::from_secs(10);
 /// A step of a reverse sync is waited for so long before it is stopped.
 pub const REVERSE_STEP_PATIENCE: Duration = Duration::from_secs(15);
+/// How long requests of clients wait for a node that hands over back to theirs, and does not say what has become of that: as long as it may drain,
+/// and wait for the answer to its grant.
+pub const REVERSE_HANDOVER_PATIENCE: Duration = Duration::from_secs(30);
 /// Further attempts of a hook: with twenty it gives up after a quarter of an hour.
 pub const HOOK_RETRIES: Bound<u32> = Bound { min: 0, max: 20, default: 3 };
 /// How often `wait`, `sync --wait` and `status --watch` look again.

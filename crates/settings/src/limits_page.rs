@@ -295,6 +295,7 @@ fn reverse_syncs() -> Vec<Limit> {
         ours::REVERSE_AGAIN_AFTER => "from a step that was refused to the next try", "";
         ours::REVERSE_HEARD_PATIENCE => "for a node that is to serve the clients of its peer to hear that the peer was demoted", "";
         ours::REVERSE_STEP_PATIENCE => "for a step under way to end, before `--stop` is refused", "";
+        ours::REVERSE_HANDOVER_PATIENCE => "for a node to hand over that has begun to, back to the node of the clients", "then they go on there";
     }
 }
 

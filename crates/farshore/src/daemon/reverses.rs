@@ -106,6 +106,9 @@ pub(super) struct Reverses {
     forced: RefCell<BTreeMap<String, u64>>,
     /// Records are written one after the other: one that nobody waits for any more comes before what is written next.
     writes: Arc<Mutex<()>>,
+    /// Changes of records that were asked for so far, and the newest of each group.
+    asked: Cell<u64>,
+    newest: RefCell<BTreeMap<String, u64>>,
 }
 
 /// A reverse sync that is being begun, until this is dropped: no other one of its group is.
@@ -124,18 +127,7 @@ impl Reverses {
     /// What is on record in the state directory. A record that cannot be read serves nobody unasked.
     pub fn read<'a>(state: &Path, names: impl Iterator<Item = &'a str>) -> Reverses {
         let groups = state.join(GROUPS);
-        let known = names.filter_map(|name| {
-            let path = groups.join(name).join(FILE);
-            let (place, why) = match read(&path) {
-                Ok(found) => (found?, None),
-                Err(error) => {
-                    let why = format!("{}: {error:#}; 'farshore sync {name} --reverse --stop' ends it", path.display());
-                    tracing::error!("{why}");
-                    (ReversePlace::Server, Some(why))
-                }
-            };
-            Some((name.to_owned(), KnownReverse { why, ..KnownReverse::new(place, 0) }))
-        });
+        let known = names.filter_map(|name| Some((name.to_owned(), found(name, &groups.join(name).join(FILE))?)));
         let known: BTreeMap<String, KnownReverse> = known.collect();
         let still =
             known.iter().filter(|(_, known)| known.place.stands_still()).map(|(name, _)| name.clone()).collect();
@@ -147,7 +139,26 @@ impl Reverses {
             begins: RefCell::default(),
             forced: RefCell::default(),
             writes: Arc::default(),
+            asked: Cell::new(0),
+            newest: RefCell::default(),
         }
+    }
+
+    /// A group comes that this run of the daemon has not known: what is on record of it. Whether this node serves nobody unasked by that.
+    pub async fn add(&self, group: &str) -> bool {
+        let (name, path) = (group.to_owned(), self.path(group));
+        let Ok(found) = tokio::task::spawn_blocking(move || found(&name, &path)).await else { return false };
+        let mut known = self.known.borrow_mut();
+        if let (false, Some(found)) = (known.contains_key(group), found) {
+            let is_still = found.place.stands_still();
+            if is_still {
+                self.still.borrow_mut().insert(group.to_owned());
+            }
+            let is_closed = is_still || found.place == ReversePlace::Server;
+            known.insert(group.to_owned(), found);
+            return is_closed;
+        }
+        false
     }
 
     /// Nobody else begins one of this group meanwhile. `None`: somebody does.
@@ -316,13 +327,7 @@ impl Reverses {
     /// # Errors
     /// A sentence: the state disk takes no change, or does not answer.
     pub async fn record(&self, group: &str, place: ReversePlace) -> Result<(), String> {
-        if let Err(why) = self.written(group, Some(place.clone())).await {
-            if self.place(group).is_none() {
-                // It may be written when nobody waits for it any more.
-                tokio::spawn(self.writing(group, None));
-            }
-            return Err(why);
-        }
+        self.written(group, Some(place.clone())).await?;
         let mut known = self.known.borrow_mut();
         match known.get_mut(group) {
             // What it had come to nothing for counts no more.
@@ -412,12 +417,22 @@ impl Reverses {
         self.written(group, None).await
     }
 
+    /// What is refused may be written when nobody waits for it any more: what holds comes behind it.
     async fn written(&self, group: &str, place: Option<ReversePlace>) -> Result<(), String> {
         let shown = self.path(group).display().to_string();
-        match timeout(RECORD_PATIENCE, self.writing(group, place)).await {
-            Ok(written) => written.map_err(|error| format!("{shown} cannot be written: {error}")),
-            Err(_) => Err(format!("{shown} is not written after {RECORD_PATIENCE:?}: the state disk does not answer")),
+        let number = self.asked.get() + 1;
+        self.asked.set(number);
+        self.newest.borrow_mut().insert(group.to_owned(), number);
+        let why = match timeout(RECORD_PATIENCE, self.writing(group, place)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => format!("{shown} cannot be written: {error}"),
+            Err(_) => format!("{shown} is not written after {RECORD_PATIENCE:?}: the state disk does not answer"),
+        };
+        // Else another change comes behind it anyway.
+        if self.newest.borrow().get(group) == Some(&number) {
+            tokio::spawn(self.writing(group, self.place(group)));
         }
+        Err(why)
     }
 
     fn path(&self, group: &str) -> PathBuf {
@@ -482,6 +497,19 @@ fn body(place: &ReversePlace) -> String {
     };
     let dead = if dead.is_empty() { dead } else { format!("{WITHOUT_DEAD} {dead}\n") };
     format!("{HEAD}\nplace {words}\n{dead}")
+}
+
+/// What an earlier run of the daemon has left, or whoever had the group before.
+fn found(name: &str, path: &Path) -> Option<KnownReverse> {
+    let (place, why) = match read(path) {
+        Ok(found) => (found?, None),
+        Err(error) => {
+            let why = format!("{}: {error:#}; 'farshore sync {name} --reverse --stop' ends it", path.display());
+            tracing::error!("{why}");
+            (ReversePlace::Server, Some(why))
+        }
+    };
+    Some(KnownReverse { why, ..KnownReverse::new(place, 0) })
 }
 
 /// `None`: there is none.

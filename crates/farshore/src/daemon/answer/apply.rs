@@ -418,11 +418,17 @@ impl ConfigDesk<'_> {
     async fn groups_come(&self, steps: &[&ConfigStep], config: &Arc<Config>) -> Result<Vec<String>, Gone> {
         let (mut coming, mut warnings) = (Vec::new(), Vec::new());
         for group in steps.iter().filter_map(|step| config.group(step.group.as_deref()?)) {
-            match timeout(READ_PATIENCE, self.0.demotions.add(group.name.as_str())).await {
-                Ok(()) => coming.push((group.name.as_str(), self.group_comes(group, config).await)),
+            let name = group.name.as_str();
+            let on_record = async { (self.0.demotions.add(name).await, self.0.reverses.add(name).await).1 };
+            match timeout(READ_PATIENCE, on_record).await {
+                Ok(is_closed) => {
+                    if let Some(peer) = group.peer_of(&self.0.node).filter(|_| is_closed) {
+                        self.0.control.lend(config.group_id(group), Some(config.node_id(peer))).await?;
+                    }
+                    coming.push((name, self.group_comes(group, config).await));
+                }
                 Err(_) => warnings.push(format!(
-                    "{}: it does not come, as the state disk has not answered for {READ_PATIENCE:?}; type 'farshore config apply' again",
-                    group.name
+                    "{name}: it does not come, as the state disk has not answered for {READ_PATIENCE:?}; type 'farshore config apply' again"
                 )),
             }
         }

@@ -182,11 +182,16 @@ impl GivingUp<'_> {
             return Ok(unknown_role(demoted));
         }
         if desk.status_of(self.id).await?.is_none_or(|now| now.role == Role::Primary) {
-            never_began(desk, (name, self.id), self.peer).await?;
-            return Ok(match demoted {
+            let refused = match demoted {
                 Reply::Error { .. } => demoted,
                 _ => Reply::failed(DeskRefusal::Failed, format!("{name}: this node is the primary still")),
-            });
+            };
+            match &refused {
+                // Of an earlier run, which has left disks out: served now, or sent to the peer, the other volumes would be of a later moment.
+                Reply::Error { message, .. } if number == Some(0) => waits_still(desk, name, message),
+                _ => never_began(desk, (name, self.id), self.peer).await?,
+            }
+            return Ok(refused);
         }
         desk.control.part_with_held(self.id).await?;
         if desk.reverses.number(name) != number {
@@ -290,6 +295,14 @@ impl Resumption {
     }
 }
 
+/// It is tried again as long as it is on record, and nobody is served before.
+fn waits_still(desk: &Desk, name: &str, message: &str) {
+    let why = format!(
+        "{message}; it is tried again, and nobody is served here before: 'farshore sync {name} --reverse --stop' ends that"
+    );
+    desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+}
+
 fn not_agreed(name: &str, agreed: &[String], others: &[String]) -> String {
     format!(
         "the disk of volume {} is not there, and only the loss of volume {} was agreed on: nobody is served before that disk is there. If it is dead \
@@ -318,6 +331,7 @@ pub(super) async fn goes_on_without_dead(
         close_clients: true,
         ..ReverseOrder::default()
     };
+    let said = desk.reverses.why(name);
     let now = as_recorded(desk, group, found.status.clone()).await;
     let named = group.volumes.iter().zip(&now.volumes);
     let detached: Vec<&str> = named.filter(|(_, now)| now.is_detached).map(|(named, _)| named.name.as_str()).collect();
@@ -338,12 +352,18 @@ pub(super) async fn goes_on_without_dead(
             return Ok(());
         }
         Err(refusal) => {
-            never_began(desk, (name, id), peer).await?;
+            match &refusal {
+                Reply::Error { message, .. } if agreed.iter().any(|volume| detached.contains(&volume.as_str())) => {
+                    waits_still(desk, name, message);
+                }
+                _ => never_began(desk, (name, id), peer).await?,
+            }
             refusal
         }
     };
     match reply {
-        Reply::Error { message, .. } => tracing::warn!("{message}"),
+        Reply::Error { message, .. } if said.is_none() => tracing::warn!("{message}"),
+        Reply::Error { .. } => {}
         _ => tracing::info!("{name}: a reverse sync that the end of the daemon has interrupted goes on"),
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use engine::state::{Broken, State};
 use engine::status::GroupStatus;
-use engine::{Command, GroupId};
+use engine::{Command, GroupId, RefusalCode};
 use host::driver::{ClientsOrder, Gone};
 use settings::NodeName;
 use settings::limits::REVERSE_AGAIN_AFTER;
@@ -11,13 +11,93 @@ use super::Desk;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply};
 use crate::daemon::reverses::ReversePlace;
+use crate::daemon::role_hooks::Candidate;
 
-/// The term of a node whose clients are served by its peer goes on: that hands over what they have seen.
-pub(super) async fn begins_term(desk: &Desk, name: &str, force: bool) -> Result<Result<Option<String>, String>, Gone> {
-    if !force && desk.reverses.home(name).is_some_and(|home| !home.owes_term()) {
-        return Ok(Ok(None));
+/// Before this node becomes the primary: another term begins, unless the peer has served the clients of this node, and nobody else's, until it was
+/// demoted. That only the peer knows. If an operator had it serve others, what waits here may be older than what those have written, and so may
+/// what a device has not heard the answer to. The error: nothing is promoted.
+pub(super) async fn begins_term(
+    desk: &Desk,
+    (name, now): (&str, &GroupStatus),
+    peer: &NodeName,
+    force: bool,
+) -> Result<Result<Option<String>, Reply>, Gone> {
+    let is_home = desk.reverses.is_home(name);
+    // Whoever has seen what is given up is not served by the peer.
+    let owes_term = desk.reverses.home(name).is_some_and(|home| home.owes_term());
+    if is_home && force && !owes_term {
+        // Nobody has made sure that it is in order: clients are cut off by the promotion.
+        desk.control.clients(now.id, ClientsOrder::Forward).await?;
     }
-    Ok(desk.terms.begin(name).await)
+    if is_home && !force {
+        match asks(desk, name, peer, false).await {
+            Ok(true) if !owes_term => return Ok(Ok(None)),
+            Ok(true) => {}
+            Ok(false) => {
+                if let Err(why) = cut_off(desk, (name, now.id), peer).await? {
+                    let message = format!("{name}: {why}; the node was not promoted");
+                    return Ok(Err(Reply::refused(DeskRefusal::StateDiskSilent, message)));
+                }
+            }
+            Err(why) => return Ok(Err(unknown_server(name, now, peer, &why))),
+        }
+    }
+    let begun = desk.terms.begin(name).await;
+    Ok(begun.map_err(|why| {
+        Reply::failed(DeskRefusal::TermNotRecorded, format!("{name}: {why}; the node was not promoted"))
+    }))
+}
+
+fn unknown_server(name: &str, now: &GroupStatus, peer: &NodeName, why: &str) -> Reply {
+    let (code, why) = Candidate::of(now).no_promotion(false).unwrap_or_else(|| {
+        let why = format!(
+            "node {peer} does not say whether it has served clients of this node alone: {why}; --force promotes this node all the same, and cuts \
+             its clients off"
+        );
+        (RefusalCode::PeerSilent, why)
+    });
+    Reply::refused(code, format!("{name}: {why}"))
+}
+
+/// Whether this node serves the clients of the peer, or has its own served there.
+pub(super) fn has_part(desk: &Desk, name: &str, is_home: bool) -> Reply {
+    if let Err(unknown) = desk.find(name) {
+        return unknown;
+    }
+    match if is_home { desk.reverses.is_home(name) } else { desk.reverses.is_server(name) } {
+        true => Reply::unchanged(format!("{name}: it is on record at node {}", desk.node)),
+        false => {
+            let message = format!("{name}: there is no such reverse sync on record at node {}", desk.node);
+            Reply::refused(DeskRefusal::ReverseOver, message)
+        }
+    }
+}
+
+/// Whether the peer serves the clients of this node, or has its own served here, by its own record.
+///
+/// # Errors
+/// Why it does not say.
+pub(super) async fn asks(desk: &Desk, name: &str, peer: &NodeName, is_home: bool) -> Result<bool, String> {
+    let reply = (desk.ask_peer)(peer.to_string(), ApiRequest::InReverse { group: name.to_owned(), is_home }).await;
+    match is_over_there(&reply) {
+        true => Ok(false),
+        false => answered(reply).map(|()| true),
+    }
+}
+
+/// What waits here must not land behind what others have written at the peer since. The error: the record is there still, and so are they.
+pub(super) async fn cut_off(
+    desk: &Desk,
+    (name, id): (&str, GroupId),
+    peer: &NodeName,
+) -> Result<Result<(), String>, Gone> {
+    if let Err(why) = desk.reverses.end(name).await {
+        desk.reverses.refused(name, why.clone(), REVERSE_AGAIN_AFTER);
+        return Ok(Err(why));
+    }
+    tracing::warn!("{name}: node {peer} was told to serve the clients of this node no more: they are cut off");
+    desk.control.clients(id, ClientsOrder::Part).await?;
+    Ok(Ok(()))
 }
 
 /// This node is the secondary, and what clients have seen here is given up for the peer's content: another term begins with that. It does not
@@ -91,17 +171,6 @@ pub(super) async fn is_forced(desk: &Desk, name: &str, id: GroupId) -> Result<bo
         ReversePlace::Server => desk.control.lend(id, None).await?,
     }
     Ok(true)
-}
-
-/// This node is the secondary now: it serves nobody.
-pub(super) async fn is_demoted(desk: &Desk, name: &str, id: GroupId) -> Result<(), Gone> {
-    if desk.reverses.is_server(name) {
-        if let Err(why) = desk.reverses.end(name).await {
-            tracing::warn!("{name}: {why}");
-        }
-        desk.control.lend(id, None).await?;
-    }
-    Ok(())
 }
 
 /// What whoever began it is told.

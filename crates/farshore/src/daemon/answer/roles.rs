@@ -165,12 +165,10 @@ impl Desk {
             {
                 return Ok(refusal);
             }
-            unrecorded = match lending::begins_term(self, name, how.force).await? {
+            let Some(peer) = group.peer_of(&self.node) else { unreachable!("a group has two nodes") };
+            unrecorded = match lending::begins_term(self, (name, &now), peer, how.force).await? {
                 Ok(unrecorded) => unrecorded,
-                Err(why) => {
-                    let message = format!("{name}: {why}; the node was not promoted");
-                    return Ok(Reply::failed(DeskRefusal::TermNotRecorded, message));
-                }
+                Err(refusal) => return Ok(refusal),
             };
             if let Err(refusal) = hooks.before(RoleHook::BeforePromote).await {
                 return Ok(refusal);
@@ -319,7 +317,6 @@ impl Desk {
                 let generation = now.map(|identity| identity.generation).or(before);
                 let unrecorded = self.record_end(name, generation, warnings, turn).await;
                 warnings.extend(unrecorded);
-                lending::is_demoted(self, name, id).await?;
             }
         }
         hooks.after(RoleHook::AfterDemote, &mut reply).await;

@@ -110,6 +110,7 @@ impl CommandText {
             | ApiRequest::Operation { .. }
             | ApiRequest::ConnectPreview { .. }
             | ApiRequest::ConfigPlan
+            | ApiRequest::InReverse { .. }
             | ApiRequest::Counters
             | ApiRequest::Record { .. }
             | ApiRequest::Events { .. } => return None,
