@@ -57,6 +57,7 @@ mod planner_reality;
 mod power_loss;
 mod power_storm;
 mod prefix;
+mod queue_place;
 mod record_cost;
 mod recovery;
 mod reset;

@@ -33,6 +33,14 @@ fn until_home(pair: &mut Pair, home: Side) {
     }
 }
 
+/// As a daemon of near leaves it that ends right behind its demotion.
+fn records_what_is_given_up(pair: &Pair) -> std::path::PathBuf {
+    let record = pair.path("near/state/groups").join(GROUP).join("reverse");
+    let text = "farshore reverse 1\nplace home gives-up\n";
+    std::fs::write(&record, format!("{text}checksum {:08x}\n", crc32c::crc32c(text.as_bytes()))).expect("written");
+    record
+}
+
 /// All that was acknowledged is on both nodes, which are equal.
 fn assert_kept(mut pair: Pair, primary: Side, run: &WriterRun) {
     pair.wait_for_rest(primary);
@@ -491,6 +499,37 @@ fn a_record_that_cannot_be_read_stays_until_somebody_ends_it() {
     pair.done(Side::Far, &["sync", GROUP, "--reverse", "--stop"]);
     assert!(!record.exists());
     pair.stop_both();
+}
+
+/// The daemon ended between the demotion and the end of the term of those who had seen what is given up. Another one begins once, and before
+/// the other node serves anybody.
+#[test]
+fn a_term_ends_before_the_other_nodes_content_is_served() {
+    let mut pair = Pair::replicating(&plan("async"));
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["demote", GROUP]);
+    pair.stop_both();
+    let record = records_what_is_given_up(&pair);
+    let term = pair.path("near/state/groups").join(GROUP).join("term");
+    let term = || std::fs::read_to_string(&term).expect("on record");
+    let before = term();
+    pair.serve(Side::Near);
+    pair.until("another term has begun", |_| {
+        std::fs::read_to_string(&record).is_ok_and(|text| text.contains(" new-term"))
+    });
+    let after = term();
+    assert_ne!(after, before);
+    pair.kill(Side::Near);
+    pair.serve(Side::Near);
+    pair.serve(Side::Far);
+    pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 5 0 1M"]).0);
+    assert_eq!(term(), after, "who came in that one goes on");
+    until_home(&mut pair, Side::Near);
+    assert_eq!(term(), after);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
 }
 
 /// Whichever daemon dies, and whenever: the clients' node is primary in the end, and nothing that was acknowledged is lost.

@@ -3,6 +3,7 @@
 mod apply;
 mod awaited;
 mod dead_disk;
+mod failed_disks;
 mod forks;
 mod giving_up;
 mod lending;

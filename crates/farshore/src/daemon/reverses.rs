@@ -36,6 +36,7 @@ const FULL: &str = "full";
 const GIVES_UP: &str = "gives-up";
 const DISCARD: &str = "discard";
 const SKIP_HOOKS: &str = "skip-hooks";
+const NEW_TERM: &str = "new-term";
 /// Begins its second line, which names volumes.
 const WITHOUT_DEAD: &str = "without-dead";
 /// How long the state disk is waited for.
@@ -69,8 +70,10 @@ pub(super) struct GivesUp {
     pub discard: bool,
     /// No command of the configuration is run at the peer.
     pub skip_hooks: bool,
+    /// Another term has begun here, behind the demotion: nobody who saw what is given up goes on with the peer's content.
+    pub is_in_new_term: bool,
     /// The volumes with dead disks that the operator agreed to lose. As long as any is named this node is the primary still, or was demoted a
-    /// moment ago: it serves nobody and sends nothing, and the next run of the daemon demotes it without these volumes, and without no other.
+    /// moment ago: it serves nobody and sends nothing, and the next run of the daemon demotes it without these volumes and no others.
     pub without_dead: Vec<String>,
 }
 
@@ -365,6 +368,20 @@ impl Reverses {
         }
     }
 
+    /// Another term has begun, and nobody of the one before is attached. Whether the reverse sync goes on.
+    ///
+    /// # Errors
+    /// The same: the next run of the daemon has one more begin.
+    pub async fn has_new_term(&self, group: &str) -> Result<bool, String> {
+        match self.home(group) {
+            Some(ReverseHome { full, gives_up: Some(gives_up) }) => {
+                let gives_up = Some(GivesUp { is_in_new_term: true, ..gives_up });
+                self.goes_on(group, ReversePlace::Home(ReverseHome { full, gives_up })).await
+            }
+            found => Ok(found.is_some()),
+        }
+    }
+
     /// It does not go on, whether that can be recorded or not: nothing more is done in this run without dead disks.
     pub fn never_began(&self, group: &str) {
         if let Some(KnownReverse { place: ReversePlace::Home(home), .. }) = self.known.borrow_mut().get_mut(group) {
@@ -490,6 +507,7 @@ fn decode(text: &str) -> Option<ReversePlace> {
     let gives_up = has(GIVES_UP).then(|| GivesUp {
         discard: has(DISCARD),
         skip_hooks: has(SKIP_HOOKS),
+        is_in_new_term: has(NEW_TERM),
         without_dead: dead.split_whitespace().map(str::to_owned).collect(),
     });
     let place = match has(SERVER) {
@@ -509,8 +527,14 @@ impl ReverseHome {
             (GIVES_UP, is(|_| true)),
             (DISCARD, is(|gives_up| gives_up.discard)),
             (SKIP_HOOKS, is(|gives_up| gives_up.skip_hooks)),
+            (NEW_TERM, is(|gives_up| gives_up.is_in_new_term)),
         ];
         all.into_iter().filter(|(_, is_said)| *is_said).map(|(word, _)| word).collect()
+    }
+
+    /// What clients have seen here is given up, and their term has not ended yet.
+    pub fn owes_term(&self) -> bool {
+        self.gives_up.as_ref().is_some_and(|gives_up| !gives_up.is_in_new_term)
     }
 
     /// The volumes that it goes on without.
@@ -543,7 +567,7 @@ mod tests {
             let gives_up = [(false, false, 0), (true, false, 1), (true, true, 2)];
             let gives_up = gives_up.map(|(discard, skip_hooks, dead)| {
                 let without_dead = ["data", "log"][..dead].iter().map(|name| (*name).to_owned()).collect();
-                Some(GivesUp { discard, skip_hooks, without_dead })
+                Some(GivesUp { discard, skip_hooks, is_in_new_term: dead == 0, without_dead })
             });
             let all = gives_up.into_iter().chain([None]);
             all.map(move |gives_up| ReversePlace::Home(ReverseHome { full, gives_up }))

@@ -18,6 +18,7 @@ mod modes;
 mod outage;
 mod overload;
 mod pair;
+mod paper;
 mod report;
 mod scattered;
 mod slow;
@@ -133,10 +134,12 @@ enum LinkSeries {
     Spill,
     /// What the log of the queue costs writers; `--dir` on the disk that is to be measured
     Durable,
+    /// The Availability Suite's two examples of a queue: one that never fills, and one that is full after 33 s
+    Paper,
 }
 
 impl LinkSeries {
-    const ALL: [LinkSeries; 17] = [
+    const ALL: [LinkSeries; 18] = [
         LinkSeries::Throughput,
         LinkSeries::Loss,
         LinkSeries::Buffers,
@@ -154,6 +157,7 @@ impl LinkSeries {
         LinkSeries::Overload,
         LinkSeries::Spill,
         LinkSeries::Durable,
+        LinkSeries::Paper,
     ];
 
     /// As `--only` knows it.
@@ -180,6 +184,7 @@ impl LinkSeries {
             LinkSeries::Overload => overload::overload(stage, arguments),
             LinkSeries::Spill => overload::spill(stage, arguments),
             LinkSeries::Durable => durable::play(stage, arguments),
+            LinkSeries::Paper => paper::play(stage, arguments),
         }
     }
 }

@@ -319,7 +319,13 @@ impl ConfigDesk<'_> {
         let node = self.0.node.clone();
         // Of the others none has left.
         let steps = plan.steps.iter().filter(|step| leaves(step) && comes(step)).filter_map(|step| step.group.clone());
-        let begin_anew: BTreeSet<String> = steps.collect();
+        let now = self.0.config();
+        let volumes = |config: &Config, name: &str| config.group(name).map(|group| group.volumes.clone());
+        // One that begins anew as it was has no records to change, and so none that could keep it from that.
+        let begin_anew: BTreeSet<String> = steps.filter(|name| volumes(&now, name) != volumes(&wanted, name)).collect();
+        if begin_anew.is_empty() {
+            return Ok(wanted);
+        }
         let prepare = move || {
             // One that nobody waits for any more still writes where this one would. One that broke down writes nothing.
             let _alone = match PREPARING.try_lock() {

@@ -14,18 +14,25 @@ use crate::daemon::reverses::ReversePlace;
 
 /// The term of a node whose clients are served by its peer goes on: that hands over what they have seen.
 pub(super) async fn begins_term(desk: &Desk, name: &str, force: bool) -> Result<Result<Option<String>, String>, Gone> {
-    if desk.reverses.is_home(name) && !force {
+    if !force && desk.reverses.home(name).is_some_and(|home| !home.owes_term()) {
         return Ok(Ok(None));
     }
     Ok(desk.terms.begin(name).await)
 }
 
-/// What clients have seen here is about to be given up for the peer's content: a term of its own begins with that.
-pub(super) async fn gives_content_up(desk: &Desk, name: &str) -> Result<(), Reply> {
-    let begun = desk.terms.begin(name).await;
-    begun
-        .map(drop)
-        .map_err(|why| Reply::failed(DeskRefusal::TermNotRecorded, format!("{name}: nothing was demoted: {why}")))
+/// This node is the secondary, and what clients have seen here is given up for the peer's content: another term begins with that. It does not
+/// begin before: where the demotion is refused nothing has changed for whoever is attached. Whoever came in before leaves, so nobody is served by
+/// the peer in the term before. The error: a sentence.
+pub(super) async fn gives_content_up(desk: &Desk, name: &str, id: GroupId) -> Result<Result<(), String>, Gone> {
+    if desk.reverses.home(name).is_none_or(|home| !home.owes_term()) {
+        return Ok(Ok(()));
+    }
+    if let Err(why) = desk.terms.begin(name).await {
+        return Ok(Err(why));
+    }
+    desk.control.clients(id, ClientsOrder::Part).await?;
+    desk.control.part_with_held(id).await?;
+    Ok(desk.reverses.has_new_term(name).await.map(drop))
 }
 
 /// A group that stood still for a reverse sync sends as its settings say.

@@ -19,9 +19,10 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use super::Desk;
+use super::failed_disks::dead_disks;
 use super::giving_up::{
-    GivingUp, PeerStep, dead_disks, goes_on_without_dead, is_demoted_for_good, is_record_unknown, next_step,
-    typed_again, unknown_role,
+    GivingUp, PeerStep, goes_on_without_dead, is_demoted_for_good, is_record_unknown, next_step, typed_again,
+    unknown_role,
 };
 use super::lending::{
     answered, begun, ends, is_over_there, never_began, role_is_unknown, serves, stands_still_no_more,
@@ -478,14 +479,15 @@ async fn go_on(desk: &Desk, name: &str) -> Result<(), Gone> {
             None => is_over(desk, (name, id), &peer).await,
         };
     }
-    if found.forward.is_none() {
-        desk.control.clients(id, ClientsOrder::Forward).await?;
-    }
-    if !desk.reverses.is_due(name) {
+    let is_due = desk.reverses.is_due(name);
+    if is_due && let Err(why) = is_demoted_for_good(desk, (name, id)).await? {
+        desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
         return Ok(());
     }
-    if let Err(why) = is_demoted_for_good(desk, (name, id)).await? {
-        desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+    if found.forward.is_none() && desk.reverses.home(name).is_some_and(|home| !home.owes_term()) {
+        desk.control.clients(id, ClientsOrder::Forward).await?;
+    }
+    if !is_due {
         return Ok(());
     }
     if desk.reverses.home(name).is_some_and(|home| home.gives_up.is_some()) {

@@ -83,6 +83,13 @@ impl RoleHookCalls<'_> {
 
     /// Of a change that was made just now, also where nobody knows what the other node made of it; a failure is one more warning.
     pub async fn after(&self, which: RoleHook, reply: &mut Reply) {
+        if let Reply::Error { message, refusal: Some(refusal), .. } = reply
+            && refusal.code == RefusalCode::RoleRecorded.word()
+            && self.has(which)
+        {
+            // What it would move to this node is not served here yet, and 'reset' runs no commands.
+            *message += &format!("; the command '{}' has not run: run it yourself behind that", which.as_str());
+        }
         let text = match &*reply {
             Reply::Ok { message, unchanged: false, .. } => message.clone(),
             Reply::Error { message, .. } if is_unanswered(reply) => message.clone(),
@@ -123,15 +130,6 @@ impl RoleHookCalls<'_> {
 fn starting(name: &str) -> Reply {
     let message = format!("{name}: the group is starting; try again in a moment");
     Reply::refused(RefusalCode::GroupStarting, message)
-}
-
-/// The last that may have a demotion refused. A new term comes behind all else: whoever is attached goes on where nothing was changed.
-async fn last_before_demotion(hooks: &RoleHookCalls<'_>, begins_term: bool) -> Result<(), Reply> {
-    hooks.before(RoleHook::BeforeDemote).await?;
-    match begins_term {
-        true => lending::gives_content_up(hooks.desk, hooks.group.name.as_str()).await,
-        false => Ok(()),
-    }
 }
 
 impl Desk {
@@ -286,9 +284,8 @@ impl Desk {
         let is_forced = close_clients && !is_reverse;
         let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced, runs };
         let again = if is_reverse { format!("sync {name} --reverse") } else { format!("demote {name}") };
-        let begins_term = before.is_some() && self.reverses.home(name).is_some_and(|home| home.gives_up.is_some());
         if let Some(now) = &before
-            && (begins_term || hooks.has(RoleHook::BeforeDemote))
+            && hooks.has(RoleHook::BeforeDemote)
             && let Some(refusal) = self.no_demotion(name, now, (close_clients, &again)).await?
         {
             return Ok(refusal);
@@ -302,7 +299,7 @@ impl Desk {
             None => None,
         };
         if before.is_some()
-            && let Err(refusal) = last_before_demotion(&hooks, begins_term).await
+            && let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await
         {
             return Ok(refusal);
         }
