@@ -277,6 +277,7 @@ pub fn queue_cell_seeds() -> Vec<Seed> {
         confirmed_ordinal: 9,
         confirmed: confirmed(),
         file: 11,
+        begun: Incarnation(4),
     };
     vec![("live", cell.encode()), ("head_is_past_all", QueueCell { confirmed_ordinal: 6, ..cell }.encode())]
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use forgetful::ForgetfulStore;
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
+use crate::common::damage::store_of_group;
 use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect, must_skip, must_skip_stores};
 
 const MIB: u64 = 1 << 20;
@@ -652,7 +653,7 @@ fn what_is_refused_is_not_carried_out_when_the_state_disk_answers_again() {
         return;
     }
     let mut pair = Pair::new(&PairPlan { volumes: &VOLUMES, volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
-    let store = pair.store_of_group(Side::Near);
+    let store = store_of_group(&pair, Side::Near);
     let (hook, ran) = (pair.path("hook"), pair.path("ran"));
     let script = format!(
         "#!/bin/sh\necho >> {}\nwhile ! [ -e $0.$(wc -l < {0}) ]; do sleep 0.05; done\n[ $(wc -l < {0}) != 2 ]\n",

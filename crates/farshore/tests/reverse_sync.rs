@@ -1,8 +1,9 @@
 //! A reverse sync between two real daemons: the other node serves the clients of this one, and this one takes over again by itself.
 // proves: rule 13
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::common::damage::store_of_group;
 use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
 use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
 
@@ -530,6 +531,68 @@ fn a_term_ends_before_the_other_nodes_content_is_served() {
     pair.wait_for_rest(Side::Near);
     pair.stop_both();
     pair.assert_equal(&VOLUMES);
+}
+
+// proves: P6
+/// A node was the primary for clients of its own, and just starting when it was told to serve those of its peer: its own were shut out.
+#[test]
+fn a_node_that_starts_as_the_primary_of_its_own_clients_is_not_lent() {
+    if must_skip_stores("a_node_that_starts_as_the_primary_of_its_own_clients_is_not_lent") {
+        return;
+    }
+    let mut pair = Pair::new(&plan("async"));
+    let store = store_of_group(&pair, Side::Far);
+    pair.lay_relay();
+    pair.first_sync();
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["demote", GROUP]);
+    pair.done(Side::Far, &["promote", GROUP]);
+    pair.wait_for_rest(Side::Far);
+    assert!(pair.stop(Side::Near).success());
+    let record = |node: Side| pair.path(node.name()).join("state/groups").join(GROUP).join("reverse");
+    let (home, server) = (record(Side::Near), record(Side::Far));
+    assert_eq!(records_what_is_given_up(&pair), home);
+    // Until both have met it orders nothing by itself.
+    pair.relay().cut();
+    pair.serve(Side::Near);
+    let is_starting = |pair: &Pair| pair.status(Side::Far)["starting"] == true;
+    // Its half starts anew, and its disk stands still in the midst of that.
+    let reset = (60..).step_by(7).find_map(|calls| {
+        assert!(calls < 400, "it never stood still while it was starting");
+        // Each in an extent that nobody has written to since the start.
+        let mut places = VOLUMES.iter().flat_map(|volume| ["0", "4M"].map(|at| (volume, at))).cycle();
+        pair.until("far has failed", |pair| {
+            store.fail_call_after(0, rustix::io::Errno::IO.raw_os_error());
+            let (volume, at) = places.next().expect("it goes on");
+            let _ = pair.try_qemu_io(Side::Far, volume, &[&format!("write -P 6 {at} 64k"), "flush"]);
+            pair.status(Side::Far)["state"] == "failed"
+        });
+        store.fail_no_call();
+        store.hang_after_calls(calls);
+        let mut reset = Background::start(pair.command(Side::Far, &["reset", GROUP]));
+        let until = Instant::now() + Duration::from_millis(500);
+        while Instant::now() < until && !reset.has_ended() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if !reset.has_ended() && is_starting(&pair) {
+            return Some(reset);
+        }
+        store.answer_again();
+        reset.finish(&mut pair);
+        None
+    });
+    let typed = Background::start(pair.command(Side::Near, &["sync", GROUP, "--reverse"]));
+    pair.relay().restore();
+    // It is told by then.
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(is_starting(&pair), "{}", pair.log(Side::Far));
+    store.answer_again();
+    reset.expect("it was typed").finish(&mut pair);
+    let (is_done, said) = typed.finish(&mut pair);
+    assert!(!is_done && said.contains("serves its own clients alone"), "{said}");
+    pair.until("near serves nobody any more", |_| !home.exists());
+    assert!(!server.exists() && pair.status(Side::Far)["reverse"].is_null(), "{}", pair.log(Side::Far));
+    pair.until("far serves", |pair| pair.try_qemu_io(Side::Far, "data", &["write -P 7 0 64k", "flush"]).0);
 }
 
 /// Whichever daemon dies, and whenever: the clients' node is primary in the end, and nothing that was acknowledged is lost.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::common::damage::store_of_group;
 use crate::common::{Background, DEADLINE, GROUP, Pair, PairPlan, Side, is_installed, must_skip, must_skip_stores};
 
 /// A pair in step whose group has these lines in its table. The program of each hook is a file `hook` in the pair's directory, which writes a
@@ -501,7 +502,7 @@ fn a_demotion_that_a_client_has_refused_ends_no_term() {
         return;
     }
     let mut pair = Pair::new(&PairPlan::DEFAULT);
-    let store = pair.store_of_group(Side::Near);
+    let store = store_of_group(&pair, Side::Near);
     let ran = with_hooks(&pair, "hooks.before_demote = HOOK", WAITS);
     pair.first_sync();
     let words = before_reverse(&mut pair, true);

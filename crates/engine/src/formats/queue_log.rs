@@ -14,6 +14,11 @@ use alloc::vec::Vec;
 pub const VERSION: u16 = 1;
 pub const KIND: CellKind = CellKind { magic: *b"FSHQUEUE", version: VERSION };
 
+/// The name of a log that this run begins, of 24 bits: the superblock has room for no more. Within a run there is one file.
+pub(crate) fn name_of(begun: Incarnation) -> u32 {
+    begun.0 as u32 & 0xff_ffff
+}
+
 /// What the ring of batches has of a file that is so large; the cell stands behind it.
 pub fn ring_bytes(file_bytes: u64) -> u64 {
     file_bytes.saturating_sub(CELL_BYTES)
@@ -41,6 +46,8 @@ pub struct QueueCell {
     pub confirmed: Confirmed,
     /// What tells this file from a copy of it. A copy is older than the volumes are.
     pub file: u64,
+    /// The run that began this log: the superblock names the one that counts.
+    pub begun: Incarnation,
 }
 
 impl QueueCell {
@@ -56,6 +63,7 @@ impl QueueCell {
         w.u64(self.confirmed_ordinal);
         self.confirmed.encode(&mut w);
         w.u64(self.file);
+        w.u64(self.begun.0);
         w.0
     }
 
@@ -75,6 +83,7 @@ impl QueueCell {
             confirmed_ordinal: r.u64()?,
             confirmed: Confirmed::decode(&mut r)?,
             file: r.u64()?,
+            begun: Incarnation(r.u64()?),
         })
     }
 }
@@ -93,6 +102,7 @@ mod tests {
             confirmed_ordinal: 5,
             confirmed: Confirmed::default(),
             file: 9,
+            begun: Incarnation(10),
         };
         assert_eq!(QueueCell::decode(&cell.encode()), Ok(cell));
         let body = cell.encode();

@@ -108,6 +108,10 @@ pub struct Superblock {
     /// A primary's: every number that it gave since its log of the queue began stands there, before it was written or sent. The log counts
     /// if this says so, and not otherwise.
     pub queue_logged: bool,
+    /// Which log that is: [`queue_log::name_of`] the run that began it, as its cell says too. A file of before may still be there.
+    ///
+    /// [`queue_log::name_of`]: crate::formats::queue_log::name_of
+    pub queue_log: u32,
     /// A primary's: a start is writing what the log of its queue holds once more, and older content may stand on the volumes until that is done.
     /// No start goes on without that log.
     pub queue_redo: bool,
@@ -257,6 +261,8 @@ impl Superblock {
         w.u64(self.kept_over);
         w.u8(self.primary_mode.map_or(0, |mode| mode.number() + 1));
         w.u32(self.window_ms);
+        w.u16(self.queue_log as u16);
+        w.u8((self.queue_log >> 16) as u8);
         let volumes = self.flushed.len().max(self.sizes.len()).max(self.aside.end()).max(self.sync_aside.end());
         let volumes = volumes.max(self.detached.end()).max(self.unfilled.end()).max(self.renamed.end());
         let volumes = volumes.max(self.own_history.end());
@@ -312,6 +318,7 @@ impl Superblock {
         let (went_back_to, kept_over) = (r.position()?, r.u64()?);
         let primary_mode = decode_mode(r.u8()?)?;
         let window_ms = r.u32()?;
+        let queue_log = u32::from(r.u16()?) | u32::from(r.u8()?) << 16;
         let VolumeFields { flushed, sizes, aside, sync_aside, detached, unfilled, renamed, own_history } =
             VolumeFields::decode(&mut r)?;
         Some(Superblock {
@@ -329,6 +336,7 @@ impl Superblock {
             doubts: CopyDoubts { assumed_equal: is(flag::ASSUMED_EQUAL), differs: is(flag::DIFFERS) },
             served_unverified: is(flag::SERVED_UNVERIFIED),
             queue_logged: is(flag::QUEUE_LOGGED),
+            queue_log,
             queue_redo: is(flag::QUEUE_REDO),
             journal,
             confirmed_ordinal,

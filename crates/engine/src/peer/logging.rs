@@ -19,7 +19,7 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::cell::{CELL_BYTES, RELIED_ON_FROM};
 use crate::formats::identity::{DecisionRow, Identity};
 use crate::formats::journal::{JournalRing, RecordKind};
-use crate::formats::queue_log::QueueCell;
+use crate::formats::queue_log::{self, QueueCell};
 use crate::formats::superblock::JournalHead;
 use crate::ids::Seq;
 use crate::injected_fault::{Fault, injected};
@@ -89,7 +89,8 @@ fn begin_filling(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
     let next = log.ring.as_ref().map_or(JournalHead { offset: 0, ordinal: 1 }, |ring| ring.head_after(Seq(u64::MAX)));
     log.ring = Some(JournalRing::new(log.ring_bytes(), next));
     (log.stage, log.taken, log.logged) = (LogStage::Filling { after: last }, last, last);
-    log.cell.durable = QueueCell { before: (common.sb.identity.incarnation, last), ..QueueCell::default() };
+    let begun = common.sb.identity.incarnation;
+    log.cell.durable = QueueCell { before: (begun, last), begun, ..QueueCell::default() };
     if let Some(stream) = sending.stream_mut() {
         let queue = queue_of(stream);
         queue.gate(Some(last));
@@ -240,7 +241,7 @@ pub(crate) fn cell_written(outbox: &mut Outbox, common: &mut GroupCommon, cx: &m
     }
     log.cell.durable = cell;
     if log.stage == LogStage::Opening {
-        queue_is_logged(&mut common.sb, true);
+        queue_is_logged(&mut common.sb, Some(queue_log::name_of(cell.begun)));
         return common.save_in_both_slots(cx, AfterSuper::QueueLogOpened);
     }
     if let Some(ring) = &mut log.ring
@@ -269,7 +270,7 @@ pub(crate) fn close(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx, 
     let is_on_record = common.sb.queue_logged || log.ring.is_some() && common.numbers.generation_is_due();
     if is_on_record && !injected(Fault::LogKeptOpen) {
         cx.coverage.hit(CoveragePoint::QueueLogClosed);
-        queue_is_logged(&mut common.sb, false);
+        queue_is_logged(&mut common.sb, None);
         log.is_closing = true;
         common.save_in_both_slots(cx, AfterSuper::QueueLogClosed);
     }
@@ -434,11 +435,14 @@ pub(crate) fn redo_done(
     };
     match next {
         Next::GoesOn => Ok(()),
-        Next::Ended => {
-            cx.coverage.hit(CoveragePoint::QueueRedone);
-            begin_writing(redo, common, cx);
-            Ok(())
-        }
+        Next::Ended => match redo.lacks(common) {
+            Some(why) => drop_log(outbox, common, cx, &why),
+            None => {
+                cx.coverage.hit(CoveragePoint::QueueRedone);
+                begin_writing(redo, common, cx);
+                Ok(())
+            }
+        },
         Next::Dropped(why) => drop_log(outbox, common, cx, &why),
     }
 }
@@ -453,7 +457,7 @@ pub(crate) fn redo_flushed(outbox: &mut Outbox, common: &mut GroupCommon) {
         _ = redo.has_grown || common.sb.compares(false);
         redo.goes_on = goes_on && !redo.has_grown;
         if !redo.goes_on {
-            queue_is_logged(&mut common.sb, false);
+            queue_is_logged(&mut common.sb, None);
         }
     }
 }
@@ -480,7 +484,7 @@ fn drop_log(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx, why: &st
     cx.coverage.hit(CoveragePoint::QueueLogDropped);
     outbox.log.redo = None;
     may_go_on_without(common, why)?;
-    queue_is_logged(&mut common.sb, false);
+    queue_is_logged(&mut common.sb, None);
     let note = format!("the log of the queue does not count: {why}. What may differ from the peer is sent by a sync");
     cx.event(common.id(), Event::Note(note));
     common.start().flush_then_record(cx);
@@ -490,7 +494,7 @@ fn drop_log(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx, why: &st
 /// A start does not look at the log.
 pub(crate) fn goes_on_without(common: &mut GroupCommon) -> Result<(), CannotStart> {
     may_go_on_without(common, "its file is not there, or has another size than 'queue.disk' says")?;
-    queue_is_logged(&mut common.sb, false);
+    queue_is_logged(&mut common.sb, None);
     Ok(())
 }
 

@@ -347,8 +347,8 @@ impl QueueLog {
         let confirmed_ordinal = self.under_way.front().map_or(ring.next_ordinal(), |batch| batch.ordinal);
         let generation = common.sb.identity.generation;
         let confirmed_ordinal = confirmed_ordinal.max(head.ordinal);
-        let (confirmed, file) = (common.sb.confirmed, common.config.queue_file);
-        Some(QueueCell { generation, head, before, flushed, confirmed_ordinal, confirmed, file })
+        let (confirmed, file, begun) = (common.sb.confirmed, common.config.queue_file, self.cell.durable.begun);
+        Some(QueueCell { generation, head, before, flushed, confirmed_ordinal, confirmed, file, begun })
     }
 
     /// No start looks at it yet: space is free without a word.

@@ -109,6 +109,9 @@ impl QueueRedo {
             Ok((_, cell)) if cell.before.0 > identity.incarnation => {
                 Err(superblock_is_older("log of the queue", cell.before.0, &common.sb))
             }
+            Ok((_, cell)) if queue_log::name_of(cell.begun) != common.sb.queue_log => {
+                Ok(Next::Dropped("its file holds another log than the one that this node wrote last".into()))
+            }
             // Once something of it was written again, there is no way without it.
             Ok((_, cell)) if cell.file != common.config.queue_file && !common.sb.queue_redo => {
                 let why = "its file is a copy, and the volumes may hold newer content than such a log";
@@ -187,7 +190,7 @@ impl QueueRedo {
         let offset = if self.tried_start { 0 } else { self.next.offset };
         let identity = &common.sb.identity;
         match JournalIndex::decode(BatchOf::Queue, block) {
-            Some(index) if index.tag == common.config.tag && index.boot > identity.incarnation => {
+            Some(index) if self.is_next(&index, offset, common) && index.boot > identity.incarnation => {
                 Err(superblock_is_older("log of the queue", index.boot, &common.sb))
             }
             Some(index) if self.follows(&index, offset, common, ring_bytes) => {
@@ -255,20 +258,32 @@ impl QueueRedo {
         self.look_on(common, cx)
     }
 
+    /// Why it is less than it was, though each batch that is there is whole; `None`: it is not, as far as anybody knows.
+    pub(super) fn lacks(&self, common: &GroupCommon) -> Option<String> {
+        // A clean stop has said which number was the last.
+        let is_short = common.sb.clean && self.last < common.sb.identity.position.seq;
+        is_short.then(|| self.damage())
+    }
+
     fn damage(&self) -> String {
         let JournalHead { offset, ordinal } = self.next;
         format!("batch {ordinal}, at byte {offset}, was durable and is not whole any more")
     }
 
-    /// Whether it is the next batch. One that an earlier run left there is not: runs go up from batch to batch.
-    fn follows(&self, index: &JournalIndex, offset: u64, common: &GroupCommon, ring_bytes: u64) -> bool {
-        let consecutive = index.entries.windows(2).all(|w| w[0].seq.next() == w[1].seq);
+    /// Its place, number and history are those of the next batch.
+    fn is_next(&self, index: &JournalIndex, offset: u64, common: &GroupCommon) -> bool {
         index.tag == common.config.tag
             && index.ring_offset == offset
             && index.ordinal == self.next.ordinal
+            && index.generation == self.cell.generation
+    }
+
+    /// Whether it is the next batch. One that an earlier run left there is not: runs go up from batch to batch.
+    fn follows(&self, index: &JournalIndex, offset: u64, common: &GroupCommon, ring_bytes: u64) -> bool {
+        let consecutive = index.entries.windows(2).all(|w| w[0].seq.next() == w[1].seq);
+        self.is_next(index, offset, common)
             && index.boot == index.incarnation
             && index.boot >= self.run
-            && index.generation == self.cell.generation
             && index.snapshot == 0
             && offset + u64::from(index.bytes) <= ring_bytes
             && consecutive

@@ -331,6 +331,10 @@ impl Peer {
 /// had an image is sent all of it. Another one's copy is compared, unless an operator knows that it differs.
 pub(crate) fn set_all_dirty(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx) {
     fill_all(peer);
+    // A start from the log would take what is dirty now for what its numbers say.
+    if common.sb.queue_logged || peer.outbox.log.gates() {
+        logging::close(&mut peer.outbox, common, cx, "a full sync was ordered");
+    }
     common.all_rejoin(cx);
     let is_blank = peer.greeting.hello().is_none_or(|hello| hello.identity.is_new());
     if is_blank || peer.wanted.sends_all() {

@@ -227,6 +227,7 @@ fn superblock_table() -> String {
             format!("as a secondary last heard; kept by a promotion until its copy is in step: {}", primary_modes()),
         ),
         number("peer window", 4, 0x7070, "in milliseconds: what this node as primary may have given its peer; its next start keeps to it"),
+        number("queue log", 3, 0x71_7171, "the run that began the [log of the queue](#log-of-the-queue) which counts, its low 24 bits; 0: none counts"),
         number("volumes", 2, 2, format!("number, at most {VOLUMES_MAX}")),
         number(
             "first volume's flushed",
@@ -242,7 +243,7 @@ fn superblock_table() -> String {
         ),
         number("second volume's flushed", 8, 0x6060 | 1 << 63 | 1 << 61, "and so on"),
         number("second volume's sectors", 6, 0x6c6c | 1 << 46, ""),
-        zero(3559, ""),
+        zero(3556, ""),
     ]);
     table("superblock", &image[cell::HEAD_BYTES..][..cell::BODY_BYTES], fields)
 }
@@ -330,7 +331,8 @@ fn queue_cell_table() -> String {
     ];
     fields.extend(confirmed());
     fields.push(number("file", 8, 0x1a9, "made of inode and birth of the file: in a copy the log does not count"));
-    fields.push(zero(3916, ""));
+    fields.push(number("begun", 8, 0x1aa, "the run that began the log: the superblock names the one that counts"));
+    fields.push(zero(3908, ""));
     table("queue", &samples::queue_body(), fields)
 }
 

@@ -64,6 +64,7 @@ pub fn superblock() -> Superblock {
         unverified_generations: [0x6800, 0x6900].map(|number| Generation { number, tag: number + 1 }),
         served_unverified: true,
         queue_logged: false,
+        queue_log: 0x71_7171,
         queue_redo: false,
         given_up: Seq(0x6a6a),
         rollback_point: RollbackPoint {
@@ -125,6 +126,7 @@ pub fn queue_body() -> Vec<u8> {
         confirmed_ordinal: 0x1a8,
         confirmed: confirmed(),
         file: 0x1a9,
+        begun: Incarnation(0x1aa),
     };
     in_a_cell(queue_log::KIND, &cell.encode())
 }

@@ -75,11 +75,15 @@ impl QueuePlace {
         patience: Patience,
     ) -> anyhow::Result<Option<File>> {
         let (path, size_bytes) = (self.file(group.name.as_str()), size_bytes(group));
-        if let Some(apart) = &self.apart {
-            make_own_directory(apart).map_err(anyhow::Error::msg)?;
-            give_up(&self.beside(group.name.as_str()), 0, is_needed)?;
+        if is_needed {
+            holds_what_is_needed(&path, size_bytes)?;
+        } else {
+            if let Some(apart) = &self.apart {
+                make_own_directory(apart).map_err(anyhow::Error::msg)?;
+                remove_if_other_size(&self.beside(group.name.as_str()), 0)?;
+            }
+            remove_if_other_size(&path, size_bytes)?;
         }
-        give_up(&path, size_bytes, is_needed)?;
         if size_bytes == 0 {
             return Ok(None);
         }
@@ -123,17 +127,17 @@ fn has_room(path: &Path, size_bytes: u64, spare_bytes: u64) -> anyhow::Result<()
     Ok(())
 }
 
-/// Removes one that is not of that size, unless it is needed as it is.
-fn give_up(path: &Path, size_bytes: u64, is_needed: bool) -> anyhow::Result<()> {
+/// A start was cut short while it wrote what the file holds: one that is made here now, or removed, would only be in the way.
+fn holds_what_is_needed(path: &Path, size_bytes: u64) -> anyhow::Result<()> {
+    let why =
+        "a start was cut short while it wrote what the group's disk queue holds: set 'queue.disk' and 'queues' back";
     match fs::symlink_metadata(path) {
-        Ok(found) if is_needed && found.len() != size_bytes => bail!(
-            "{} has {}, one of {} is configured for this place, and a start was cut short while it wrote what the file holds: set \
-             'queue.disk' and 'queues' back",
-            path.display(),
-            show_size(found.len()),
-            show_size(size_bytes)
-        ),
-        _ => remove_if_other_size(path, size_bytes),
+        Ok(found) if found.len() == size_bytes => Ok(()),
+        Ok(found) => {
+            let (has, configured) = (show_size(found.len()), show_size(size_bytes));
+            bail!("{} has {has}, one of {configured} is configured for this place, and {why}", path.display())
+        }
+        Err(error) => bail!("{}: {error}, and {why}", path.display()),
     }
 }
 
@@ -201,6 +205,7 @@ mod tests {
             assert!(why.contains("set 'queue.disk' and 'queues' back"), "{why}");
             assert_eq!(fs::metadata(&path).expect("there").len(), 8 << 20);
         }
+        assert!(!fast.path().join("alpha").exists(), "a blank one is in the way once 'queues' is set back");
         assert!(beside.open(&group(8 << 20), true, Patience::new()).is_some());
     }
 

@@ -328,8 +328,12 @@ impl GroupOpening<'_> {
     fn open_disk_queue(&self, open: &mut OpenGroup) {
         if let Some(stores) = &mut open.stores {
             let directory = self.state.join(GROUPS).join(open.config.name.as_str());
-            let recorded = group_directory::recorded(&directory, self.config.group_tag(&open.config));
-            let is_needed = recorded.is_some_and(|recorded| recorded.queue_redo);
+            let tag = self.config.group_tag(&open.config);
+            // What cannot be read now may say so.
+            let is_needed = match group_directory::recorded(&directory, tag) {
+                Some(recorded) => recorded.queue_redo,
+                None => !group_directory::is_new(&directory, tag),
+            };
             let here = self.config.node(self.node).expect("the node was looked up before");
             stores.queue = QueuePlace::of(here).open(&open.config, is_needed, self.patience);
         }

@@ -13,7 +13,6 @@ use std::fs;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -459,17 +458,6 @@ impl Pair {
 
     pub fn answer_again(&self, node: Side) {
         self.stores[node as usize].answer_again();
-    }
-
-    /// What a node that never ran will have of the group stands in a store of its own, which can hang while the daemon is asked and answers.
-    pub fn store_of_group(&self, node: Side) -> ForgetfulStore {
-        let groups = self.path(node.name()).join("state/groups");
-        let at = groups.join(GROUP);
-        fs::create_dir_all(&at).expect("a directory");
-        for directory in [groups.parent().expect("the state directory"), &groups, &at] {
-            fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).expect("its mode");
-        }
-        ForgetfulStore::mount(&at).expect("FUSE and root: ask must_skip first")
     }
 
     /// Calls off a failure that has not come. Which call it was if it has.

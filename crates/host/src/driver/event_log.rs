@@ -73,7 +73,7 @@ pub(super) fn line(group: &str, volumes: &[LocalVolume], event: &Event) -> Optio
             info(format!("{}, generation {generation}, incarnation {} ({how})", role.word(), incarnation.0))
         }
         Event::HotExtents { extents, extent_bytes } => info(format!(
-            "this node stopped while it wrote: in {extents} extents of {} it may differ from the peer",
+            "{extents} extents of {} were being written when this node stopped: what they hold may differ from the peer",
             show_size(*extent_bytes)
         )),
         Event::Pulled { bytes } => {

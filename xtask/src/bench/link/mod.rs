@@ -132,10 +132,10 @@ enum LinkSeries {
     Overload,
     /// A line that is away for ten minutes under load: all of it goes through the disk queue
     Spill,
-    /// What the log of the queue costs writers; `--dir` on the disk that is to be measured
-    Durable,
     /// The Availability Suite's two examples of a queue: one that never fills, and one that is full after 33 s
     Paper,
+    /// What the log of the queue costs writers; `--dir` on the disk that is to be measured
+    Durable,
 }
 
 impl LinkSeries {
@@ -156,8 +156,8 @@ impl LinkSeries {
         LinkSeries::Equal,
         LinkSeries::Overload,
         LinkSeries::Spill,
-        LinkSeries::Durable,
         LinkSeries::Paper,
+        LinkSeries::Durable,
     ];
 
     /// As `--only` knows it.
@@ -183,8 +183,8 @@ impl LinkSeries {
             LinkSeries::Equal => equal::play(stage, arguments),
             LinkSeries::Overload => overload::overload(stage, arguments),
             LinkSeries::Spill => overload::spill(stage, arguments),
-            LinkSeries::Durable => durable::play(stage, arguments),
             LinkSeries::Paper => paper::play(stage, arguments),
+            LinkSeries::Durable => durable::play(stage, arguments),
         }
     }
 }

@@ -66,9 +66,9 @@ pub(crate) fn without_devices(sb: &mut SuperWriter, detached: VolumeSet) {
     sb.current.detached = detached;
 }
 
-/// Whether the log of the queue counts from here on.
-pub(crate) fn queue_is_logged(sb: &mut SuperWriter, is_logged: bool) {
-    sb.current.queue_logged = is_logged;
+/// Which log of the queue counts from here on, if any.
+pub(crate) fn queue_is_logged(sb: &mut SuperWriter, log: Option<u32>) {
+    (sb.current.queue_logged, sb.current.queue_log) = (log.is_some(), log.unwrap_or(0));
 }
 
 /// Whether a start is writing what that log holds.
