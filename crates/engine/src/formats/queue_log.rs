@@ -15,7 +15,7 @@ pub const VERSION: u16 = 1;
 pub const KIND: CellKind = CellKind { magic: *b"FSHQUEUE", version: VERSION };
 
 /// The name of a log that this run begins, of 24 bits: the superblock has room for no more. Within a run there is one file.
-pub(crate) fn name_of(begun: Incarnation) -> u32 {
+pub fn name_of(begun: Incarnation) -> u32 {
     begun.0 as u32 & 0xff_ffff
 }
 

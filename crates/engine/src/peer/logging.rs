@@ -103,7 +103,7 @@ fn obstacle(outbox: &Outbox, common: &GroupCommon) -> Option<&'static str> {
     let log = &outbox.log;
     let is_quiet = log.under_way.is_empty() && log.parked.is_empty() && !log.is_closing && log.cell.writing.is_none();
     let obstacles = [
-        (!outbox.stream().is_some_and(|stream| !stream.syncs()), "there is no stream in order"),
+        (outbox.stream().is_none_or(PeerStream::syncs), "there is no stream in order"),
         (!common.sb.aside.is_empty() || !common.sb.detached.is_empty(), "a volume is no part of the order"),
         (outbox.syncs_in_stream(), "dirty regions are being sent"),
         // It is still to be read from its place in the ring.

@@ -263,9 +263,10 @@ words!(
     }
 );
 
+/// Of an older daemon, that has none.
 impl Default for QueueLogState {
-    fn default() -> Self {
-        Self::Off
+    fn default() -> QueueLogState {
+        QueueLogState::Off
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use engine::Seq;
 use engine::cell::{BYTES, CELL_BYTES, Rejected};
 use engine::journal::{BatchOf, JournalIndex};
-use engine::queue_log::{KIND, QueueCell, ring_bytes};
+use engine::queue_log::{KIND, QueueCell, name_of, ring_bytes};
 use engine::superblock::{JournalHead, Superblock};
 use serde_json::json;
 use units::exact::show_size;
@@ -57,7 +57,7 @@ pub(super) fn report(file: &File, size_bytes: u64, path: &Path) -> std::io::Resu
     let is_damaged = due < found.confirmed_ordinal
         || later.into_iter().any(|index| index.boot.0 >= run && index.durable_below > due);
     describe(&mut report, tag, &found, &walk);
-    counts(&mut report, beside.as_ref().filter(|beside| beside.tag == tag), path);
+    counts(&mut report, &found, beside.as_ref().filter(|beside| beside.tag == tag), path);
     if is_damaged {
         report.warnings.push(format!("batch {due} was durable and is not whole any more: the log does not count"));
     }
@@ -71,7 +71,8 @@ pub(super) fn report(file: &File, size_bytes: u64, path: &Path) -> std::io::Resu
             "before": { "incarnation": found.before.0.0, "sequence": found.before.1.0 },
             "flushed": found.flushed.0, "confirmed_ordinal": found.confirmed_ordinal,
             "batches": walk.batches.iter().map(facts).collect::<Vec<_>>(), "ends": walk.end, "damaged": is_damaged,
-            "counts": beside.as_ref().map(|beside| beside.queue_logged), "redo": beside.map(|beside| beside.queue_redo),
+            "begun": found.begun.0,
+            "counts": beside.as_ref().map(|beside| beside.queue_logged && beside.queue_log == name_of(found.begun)), "redo": beside.map(|beside| beside.queue_redo),
         },
     });
     Ok(report)
@@ -82,6 +83,7 @@ const REDO_NEEDS_IT: &str = "a start was cut short while it wrote the log of the
 fn describe(report: &mut InspectReport, tag: u64, found: &QueueCell, walk: &Walk) {
     report.line("group", format!("tag {tag:016x}"));
     report.line("generation", found.generation);
+    report.line("begun in", format!("run {}", found.begun.0));
     let (run, before) = found.before;
     report.line("head", format!("byte {}, batch {}", found.head.offset, found.head.ordinal));
     report.line("before it", format!("sequence {} of run {}: the peer and the volumes here have it", before.0, run.0));
@@ -93,8 +95,11 @@ fn describe(report: &mut InspectReport, tag: u64, found: &QueueCell, walk: &Walk
     report.line("ends", &walk.end);
 }
 
-fn counts(report: &mut InspectReport, beside: Option<&Superblock>, path: &Path) {
+fn counts(report: &mut InspectReport, found: &QueueCell, beside: Option<&Superblock>, path: &Path) {
     let words = match beside {
+        Some(beside) if beside.queue_logged && beside.queue_log != name_of(found.begun) => {
+            "no: the superblock beside it names another log, that was begun later"
+        }
         Some(beside) if beside.queue_logged => "yes: the superblock beside it says so",
         Some(_) => "no: the superblock beside it says that the log is closed",
         None => "unknown: no superblock of this group lies beside it",
