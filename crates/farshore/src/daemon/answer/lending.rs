@@ -1,17 +1,23 @@
 //! What a change of role means where one node serves the clients of the other (docs/book/decisions/0063-reverse-sync.md).
 
+use std::time::{Duration, Instant};
+
 use engine::state::{Broken, State};
 use engine::status::GroupStatus;
 use engine::{Command, GroupId, RefusalCode};
-use host::driver::{ClientsOrder, Gone};
+use host::driver::{ClientsOrder, ForwardStatus, Gone};
 use settings::NodeName;
-use settings::limits::REVERSE_AGAIN_AFTER;
+use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HANDOVER_PATIENCE, REVERSE_QUIET_PATIENCE};
+use tokio::time::sleep;
 
 use super::Desk;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply};
 use crate::daemon::reverses::ReversePlace;
 use crate::daemon::role_hooks::Candidate;
+
+/// How often it is looked whether requests have ended, or a step.
+pub(super) const QUIET_LOOK: Duration = Duration::from_millis(5);
 
 /// Before this node becomes the primary: another term begins, unless the peer has served the clients of this node, and nobody else's, until it was
 /// demoted. That only the peer knows. If an operator had it serve others, what waits here may be older than what those have written, and so may
@@ -226,4 +232,45 @@ pub(super) fn answered(reply: Result<Reply, String>) -> Result<(), String> {
         Ok(_) => Err("it answers otherwise: are both nodes of one version?".to_owned()),
         Err(why) => Err(why),
     }
+}
+
+/// The peer hands over now: requests of clients wait until it has, and none is at the peer. If it does not, they go on there a little later.
+pub(super) async fn comes_to_rest(desk: &Desk, (name, id): (&str, GroupId)) -> Result<Reply, Gone> {
+    if !desk.reverses.is_home(name) {
+        let message = format!("{name}: no clients of node {} are served elsewhere", desk.node);
+        return Ok(Reply::refused(DeskRefusal::ReverseOver, message));
+    }
+    desk.reverses.refused(name, "the other node hands over".to_owned(), REVERSE_HANDOVER_PATIENCE);
+    desk.control.clients(id, ClientsOrder::Pause).await?;
+    if is_quiet(desk, id).await? {
+        return Ok(Reply::ok(format!("{name}: requests of clients wait at node {}", desk.node)));
+    }
+    desk.control.clients(id, ClientsOrder::Forward).await?;
+    let message = format!("{name}: requests that are under way have no answer within {REVERSE_QUIET_PATIENCE:?}");
+    Ok(Reply::refused(DeskRefusal::ReverseUnderWay, message))
+}
+
+/// The peer does not say whether it serves the clients of this node: nothing is done before it does. It serves them no more: they are cut off. Whether
+/// it goes on.
+pub(super) async fn is_served(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<bool, Gone> {
+    match asks(desk, name, peer, false).await {
+        Ok(true) => return Ok(true),
+        // What cannot be recorded is tried again.
+        Ok(false) => _ = cut_off(desk, (name, id), peer).await?,
+        Err(why) => desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER),
+    }
+    Ok(false)
+}
+
+async fn is_quiet(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
+    let until = Instant::now() + REVERSE_QUIET_PATIENCE;
+    while Instant::now() < until {
+        let snapshot = desk.control.snapshot().await?;
+        let forward = snapshot.groups.into_iter().find(|found| found.status.id == id).and_then(|found| found.forward);
+        match forward {
+            Some(ForwardStatus { is_quiet: false, .. }) => sleep(QUIET_LOOK).await,
+            _ => return Ok(true),
+        }
+    }
+    Ok(false)
 }

@@ -12,11 +12,8 @@ use engine::identity::Role;
 use engine::state::State;
 use engine::status::GroupStatus;
 use engine::{GroupId, RefusalCode};
-use host::driver::{ClientsOrder, DriverSnapshot, ForwardStatus, Gone, GroupSnapshot};
-use settings::limits::{
-    REVERSE_AGAIN_AFTER, REVERSE_HANDOVER_PATIENCE, REVERSE_HEARD_PATIENCE, REVERSE_QUIET_PATIENCE,
-    REVERSE_STEP_PATIENCE,
-};
+use host::driver::{ClientsOrder, DriverSnapshot, Gone, GroupSnapshot};
+use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HANDOVER_PATIENCE, REVERSE_HEARD_PATIENCE, REVERSE_STEP_PATIENCE};
 use settings::{ConfiguredGroup, NodeName};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
@@ -28,7 +25,8 @@ use super::giving_up::{
     unknown_role,
 };
 use super::lending::{
-    answered, asks, begun, cut_off, ends, is_over_there, never_began, role_is_unknown, serves, stands_still_no_more,
+    QUIET_LOOK, answered, asks, begun, cut_off, ends, is_over_there, is_served, never_began, role_is_unknown, serves,
+    stands_still_no_more,
 };
 use super::resets::snapshot_of;
 use super::roles::{PromotionOrder, RunHooks, is_unanswered};
@@ -41,8 +39,7 @@ use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
 
 /// How often it is looked whether a reverse sync may go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How often it is looked whether they have ended.
-const QUIET_LOOK: Duration = Duration::from_millis(5);
+
 pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Gone> {
     let name = order.group.as_str();
     let (id, group) = match desk.find(name) {
@@ -680,34 +677,6 @@ fn is_refused_for_good(reply: &Result<Reply, String>) -> bool {
     !goes_on.contains(&refusal.code.as_str())
 }
 
-/// The peer hands over now: requests of clients wait until it has, and none is at the peer. If it does not, they go on there a little later.
-pub(super) async fn comes_to_rest(desk: &Desk, (name, id): (&str, GroupId)) -> Result<Reply, Gone> {
-    if !desk.reverses.is_home(name) {
-        let message = format!("{name}: no clients of node {} are served elsewhere", desk.node);
-        return Ok(Reply::refused(DeskRefusal::ReverseOver, message));
-    }
-    desk.reverses.refused(name, "the other node hands over".to_owned(), REVERSE_HANDOVER_PATIENCE);
-    desk.control.clients(id, ClientsOrder::Pause).await?;
-    if is_quiet(desk, id).await? {
-        return Ok(Reply::ok(format!("{name}: requests of clients wait at node {}", desk.node)));
-    }
-    desk.control.clients(id, ClientsOrder::Forward).await?;
-    let message = format!("{name}: requests that are under way have no answer within {REVERSE_QUIET_PATIENCE:?}");
-    Ok(Reply::refused(DeskRefusal::ReverseUnderWay, message))
-}
-
-/// The peer does not say whether it serves the clients of this node: nothing is done before it does. It serves them no more: they are cut off. Whether
-/// it goes on.
-async fn is_served(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<bool, Gone> {
-    match asks(desk, name, peer, false).await {
-        Ok(true) => return Ok(true),
-        // What cannot be recorded is tried again.
-        Ok(false) => _ = cut_off(desk, (name, id), peer).await?,
-        Err(why) => desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER),
-    }
-    Ok(false)
-}
-
 /// The peer is not promoted yet, or its content is not kept yet over what stands here.
 async fn gives_up(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
     let (step, warnings) = next_step(desk, (name, id), peer).await?;
@@ -719,17 +688,4 @@ async fn gives_up(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> 
         PeerStep::Over => return cut_off(desk, (name, id), peer).await.map(drop),
     }
     Ok(())
-}
-
-async fn is_quiet(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
-    let until = Instant::now() + REVERSE_QUIET_PATIENCE;
-    while Instant::now() < until {
-        let snapshot = desk.control.snapshot().await?;
-        let forward = snapshot.groups.into_iter().find(|found| found.status.id == id).and_then(|found| found.forward);
-        match forward {
-            Some(ForwardStatus { is_quiet: false, .. }) => sleep(QUIET_LOOK).await,
-            _ => return Ok(true),
-        }
-    }
-    Ok(false)
 }

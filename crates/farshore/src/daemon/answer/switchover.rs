@@ -15,7 +15,7 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use super::roles::{PromotionOrder, RoleHookCalls, RunHooks, is_unanswered};
-use super::{Desk, lending, reply, reverse};
+use super::{Desk, lending, reply};
 use crate::api::refusals::DeskRefusal;
 use crate::api::server::Asker;
 use crate::api::{ApiRequest, Reply, SwitchoverOrder};
@@ -55,7 +55,7 @@ impl Desk {
             return Ok(Reply::refused(RefusalCode::NotInGroup, message));
         };
         if order.only_asks {
-            return match self.is_reverse_over(to, order) {
+            return match is_reverse_over(self, to, order) {
                 Some(refusal) => Ok(refusal),
                 None => self.command(name, self.handover_to(to, order)).await,
             };
@@ -73,7 +73,7 @@ impl Desk {
             Err(refusal) => return Ok(refusal),
         };
         // It is not stopped beside this.
-        if let Some(refusal) = self.is_reverse_over(to, order) {
+        if let Some(refusal) = is_reverse_over(self, to, order) {
             return Ok(refusal);
         }
         match now.filter(|_| !is_copy && *to != self.node) {
@@ -90,17 +90,6 @@ impl Desk {
                 self.command(name, self.handover_to(to, order)).await
             }
         }
-    }
-
-    fn is_reverse_over(&self, to: &NodeName, order: &SwitchoverOrder) -> Option<Reply> {
-        let is_over = order.ends_reverse && !self.reverses.is_server(&order.group);
-        is_over.then(|| {
-            let message = format!(
-                "{}: node {} serves the clients of node {to} no more, as an operator said there",
-                order.group, self.node
-            );
-            Reply::refused(DeskRefusal::ReverseOver, message)
-        })
     }
 
     fn handover_to(&self, to: &NodeName, order: &SwitchoverOrder) -> Command {
@@ -144,7 +133,7 @@ impl Desk {
             return Ok(refusal);
         }
         if order.ends_reverse
-            && let Some(refusal) = self.rests(name, to).await
+            && let Some(refusal) = rests(self, name, to).await
         {
             return Ok(refusal);
         }
@@ -178,33 +167,7 @@ impl Desk {
     ) -> Option<Reply> {
         let serves_asker = self.reverses.is_home(name);
         let group = name.to_owned();
-        self.agreed(name, to, ApiRequest::TakeOver { group, skip_hooks, serves_asker, gives_up, rests: false }).await
-    }
-
-    /// The other node's clients, which this one serves, are attached here no more; why not, if so.
-    async fn rests(&self, name: &str, to: &NodeName) -> Option<Reply> {
-        let (skip_hooks, serves_asker, gives_up, rests) = (false, false, false, true);
-        let group = name.to_owned();
-        self.agreed(name, to, ApiRequest::TakeOver { group, skip_hooks, serves_asker, gives_up, rests }).await
-    }
-
-    async fn agreed(&self, name: &str, to: &NodeName, request: ApiRequest) -> Option<Reply> {
-        let nothing = "nothing was changed";
-        match (self.ask_peer)(to.to_string(), request).await {
-            Ok(Reply::Ok { .. }) => None,
-            Ok(Reply::Error { message, code, refusal, .. }) => {
-                let message = format!("{name}: {nothing}: node {to} says: {message}");
-                Some(Reply::Error { message, code, refusal, operation: None })
-            }
-            Ok(_) => {
-                let message = format!("{name}: {nothing}: node {to} answers otherwise: are both nodes of one version?");
-                Some(Reply::refused(DeskRefusal::PeerNotReached, message))
-            }
-            Err(why) => {
-                let message = format!("{name}: {nothing}: the daemon of node {to} did not get ready: {why}");
-                Some(Reply::refused(DeskRefusal::PeerNotReached, message))
-            }
-        }
+        agreed(self, name, to, ApiRequest::TakeOver { group, skip_hooks, serves_asker, gives_up, rests: false }).await
     }
 
     // ---- on the other node -------------------------------------------------------------------------------------------
@@ -220,7 +183,7 @@ impl Desk {
             Err(unknown) => return Ok(unknown),
         };
         if *rests {
-            return reverse::comes_to_rest(self, (name, id)).await;
+            return lending::comes_to_rest(self, (name, id)).await;
         }
         let alone = match self.role_changes.begin(name, RoleChange::Promotion, self.node.as_str()) {
             Ok(alone) => alone,
@@ -324,6 +287,43 @@ impl Desk {
         }
         attached::name_cut_off(&mut reply, &clients);
         Ok(reply)
+    }
+}
+
+fn is_reverse_over(desk: &Desk, to: &NodeName, order: &SwitchoverOrder) -> Option<Reply> {
+    let is_over = order.ends_reverse && !desk.reverses.is_server(&order.group);
+    is_over.then(|| {
+        let message = format!(
+            "{}: node {} serves the clients of node {to} no more, as an operator said there",
+            order.group, desk.node
+        );
+        Reply::refused(DeskRefusal::ReverseOver, message)
+    })
+}
+
+/// The other node's clients, which this one serves, are attached here no more; why not, if so.
+async fn rests(desk: &Desk, name: &str, to: &NodeName) -> Option<Reply> {
+    let (skip_hooks, serves_asker, gives_up, rests) = (false, false, false, true);
+    let group = name.to_owned();
+    agreed(desk, name, to, ApiRequest::TakeOver { group, skip_hooks, serves_asker, gives_up, rests }).await
+}
+
+async fn agreed(desk: &Desk, name: &str, to: &NodeName, request: ApiRequest) -> Option<Reply> {
+    let nothing = "nothing was changed";
+    match (desk.ask_peer)(to.to_string(), request).await {
+        Ok(Reply::Ok { .. }) => None,
+        Ok(Reply::Error { message, code, refusal, .. }) => {
+            let message = format!("{name}: {nothing}: node {to} says: {message}");
+            Some(Reply::Error { message, code, refusal, operation: None })
+        }
+        Ok(_) => {
+            let message = format!("{name}: {nothing}: node {to} answers otherwise: are both nodes of one version?");
+            Some(Reply::refused(DeskRefusal::PeerNotReached, message))
+        }
+        Err(why) => {
+            let message = format!("{name}: {nothing}: the daemon of node {to} did not get ready: {why}");
+            Some(Reply::refused(DeskRefusal::PeerNotReached, message))
+        }
     }
 }
 
