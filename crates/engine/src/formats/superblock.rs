@@ -305,15 +305,7 @@ impl Superblock {
         let unverified_run = Incarnation(r.u64()?);
         let unverified_generations = [r.generation()?, r.generation()?];
         let given_up = Seq(r.u64()?);
-        let rollback_point = RollbackPoint {
-            id: r.u64()?,
-            position: r.position()?,
-            parent: r.position()?,
-            wall: Wall(r.u64()?),
-            batches: r.u64()?,
-            reserved_bytes: r.u64()?,
-            is_of_fork: is(flag::POINT_OF_FORK),
-        };
+        let rollback_point = point(&mut r, is(flag::POINT_OF_FORK))?;
         let (confirmed, confirmed_before) = (Confirmed::decode(&mut r)?, Confirmed::decode(&mut r)?);
         let (went_back_to, kept_over) = (r.position()?, r.u64()?);
         let primary_mode = decode_mode(r.u8()?)?;
@@ -376,6 +368,18 @@ fn decode_mode(number: u8) -> Option<Option<Mode>> {
         0 => Some(None),
         number => Some(Some(Mode::from_number(number - 1)?)),
     }
+}
+
+fn point(r: &mut FieldDecoder<'_>, is_of_fork: bool) -> Option<RollbackPoint> {
+    Some(RollbackPoint {
+        id: r.u64()?,
+        position: r.position()?,
+        parent: r.position()?,
+        wall: Wall(r.u64()?),
+        batches: r.u64()?,
+        reserved_bytes: r.u64()?,
+        is_of_fork,
+    })
 }
 
 /// What it says volume by volume.
