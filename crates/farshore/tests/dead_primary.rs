@@ -108,7 +108,7 @@ fn a_healthy_volume_is_not_detached_for_the_missing_disk_of_another_one() {
     expect(&pair.run(Side::Near, &["group", "attach", GROUP, "data"]), 2, &["it is on record", "not taken up"]);
     fs::rename(&away, &log).expect("moved back");
     pair.done(Side::Near, &["reset", GROUP]);
-    pair.qemu_io(Side::Near, "data", &["read -P 9 0 64k"]);
+    pair.until("it serves", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 9 0 64k"]).0);
     pair.done(Side::Near, &["sync", GROUP, "--wait"]);
     pair.wait_for_rest(Side::Near);
     pair.stop_both();
