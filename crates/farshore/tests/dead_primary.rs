@@ -373,6 +373,13 @@ pub(crate) fn is_agreed_on(pair: &Pair, volume: &str) {
     fs::write(record(pair), text).expect("a record");
 }
 
+/// The other node had got ready before that: it is about to start, and has the other record.
+pub(crate) fn is_announced(pair: &Pair) {
+    let text = "farshore reverse 1\nplace server\n";
+    let text = format!("{text}checksum {:08x}\n", crc32c::crc32c(text.as_bytes()));
+    fs::write(pair.path("far/state/groups").join(GROUP).join("reverse"), text).expect("a record");
+}
+
 /// Two volumes that are equal, with something in each.
 pub(crate) fn two_volumes() -> Pair {
     let group = "queue.memory = \"1MiB\"\n";
@@ -390,6 +397,7 @@ fn left_out_and_started() -> Pair {
     assert!(pair.stop(Side::Near).success());
     pair.kill(Side::Far);
     is_agreed_on(&pair, "data");
+    is_announced(&pair);
     pair.serve(Side::Near);
     pair
 }
@@ -424,7 +432,9 @@ fn no_client_is_answered_between_a_start_and_the_demotion() {
 #[test]
 fn a_start_gives_up_no_disk_that_nobody_agreed_on() {
     let mut pair = two_volumes();
-    assert!(pair.stop(Side::Near).success());
+    pair.stop_both();
+    is_announced(&pair);
+    pair.serve(Side::Far);
     let aside = |pair: &Pair| VOLUMES.map(|volume| (pair.device(Side::Near, volume), pair.path(volume)));
     aside(&pair).iter().for_each(|(disk, at)| fs::rename(disk, at).expect("a disk"));
     is_agreed_on(&pair, "data");

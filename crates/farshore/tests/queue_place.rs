@@ -3,15 +3,21 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::{Pair, PairPlan, Side};
+use forgetful::ForgetfulStore;
+
+use crate::common::{GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
 
 const MIB: u64 = 1 << 20;
 
 /// A pair in step over a line that can be cut. Both nodes keep their disk queues under `queues`.
 fn pair(queues: &Path) -> Pair {
+    pair_of(queues, &["data"])
+}
+
+fn pair_of(queues: &Path, volumes: &[&str]) -> Pair {
     let node = format!("queues = \"{}\"\n", queues.display());
     let plan = PairPlan {
-        volumes: &["data"],
+        volumes,
         volume_bytes: 32 << 20,
         group: "queue.memory = \"1MiB\"\nqueue.disk = \"16MiB\"\n",
         head: "[link]\ntimeout = \"1s\"",
@@ -82,4 +88,28 @@ fn without_the_directory_groups_go_on_without_a_disk_queue() {
     writes_without_line(&pair);
     assert!(pair.status(Side::Near)["queue"]["disk_bytes"].as_u64() > Some(4 * MIB));
     heals(pair);
+}
+
+// proves: P1, P8
+/// The disk of the queues hangs, which is told beside each volume. No volume is dead by that, and none is given up by a word.
+#[test]
+fn a_disk_of_queues_that_hangs_makes_no_volume_dead() {
+    if must_skip_stores("a_disk_of_queues_that_hangs_makes_no_volume_dead") {
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("a directory");
+    let store = ForgetfulStore::mount(scratch.path()).expect("FUSE and root: asked before");
+    let mut pair = pair_of(scratch.path(), &["data", "log"]);
+    pair.relay().cut();
+    pair.wait_for(Side::Near, "queuing");
+    store.hang();
+    let commands: Vec<String> = (0..128).map(|place| format!("write -P 7 {}k 64k", place * 64)).collect();
+    let writer = pair.start_qemu_io(Side::Near, "data", &commands.iter().map(String::as_str).collect::<Vec<_>>());
+    pair.until("it is told", |pair| pair.status(Side::Near)["volumes"][0]["error"].to_string().contains("disk queue"));
+    let words = ["nothing was changed", "nothing is known to be wrong with the disk"];
+    expect(&pair.run(Side::Near, &["group", "detach", GROUP, "log"]), 2, &words);
+    store.answer_again();
+    pair.relay().restore();
+    writer.finish(&mut pair);
+    pair.wait_for(Side::Near, "replicating");
 }

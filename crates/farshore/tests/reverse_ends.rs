@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
 use crate::common::{Background, DEADLINE, GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
-use crate::dead_primary::{is_agreed_on, two_volumes, until_served_by_far};
+use crate::dead_primary::{is_agreed_on, is_announced, two_volumes, until_served_by_far};
 use crate::disk_calls::ControlLine;
 use crate::reverse_sync::{served_by_far, until_home};
 use crate::role_hooks::{pair as with_hooks, ran};
@@ -137,6 +137,25 @@ fn clients_go_on_once_the_node_that_serves_is_primary_after_all() {
     pair.done(Side::Far, &["sync", GROUP]);
     until_home(&mut pair, Side::Near);
     pair.qemu_io(Side::Near, "data", &["read -P 5 0 64k", "read -P 7 64k 64k"]);
+}
+
+// proves: P1, P6
+/// The other node was told to serve nobody's clients before it was promoted for them, or is demoted since: the order to promote it was given again
+/// each few seconds, and nobody asked what it had been told.
+#[test]
+fn a_node_that_was_told_to_stop_is_not_promoted_for_its_peer_again() {
+    let mut pair = Pair::replicating(&plan());
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["demote", GROUP]);
+    pair.stop_both();
+    has_part(&pair, Side::Near, "home gives-up new-term");
+    Side::BOTH.iter().for_each(|node| pair.serve(*node));
+    pair.until("near has heard that it is over", |pair| !record(pair, Side::Near).exists());
+    assert!(Side::BOTH.iter().all(|node| !is_primary(&pair, *node)), "{}", pair.log(Side::Far));
+    assert!(!record(&pair, Side::Far).exists());
+    // Near has handed over: far alone is promoted by a word, for its own clients.
+    pair.done(Side::Far, &["promote", GROUP]);
+    pair.qemu_io(Side::Far, "data", &["write -P 3 0 64k", "flush"]);
 }
 
 /// A reverse sync that is being begun: near runs its command before the demotion.
@@ -295,7 +314,9 @@ fn a_stop_that_did_not_reach_the_node_that_serves_is_typed_again() {
 fn a_start_that_is_refused_goes_on_without_the_dead_disk_later() {
     let mut pair = two_volumes();
     pair.done(Side::Near, &["group", "detach", GROUP, "data", "--force"]);
-    assert!(pair.stop(Side::Near).success());
+    pair.stop_both();
+    is_announced(&pair);
+    pair.serve(Side::Far);
     // The disk of the other volume is dead as well, and the record cannot be replaced.
     fs::remove_file(pair.device(Side::Near, "log")).expect("a disk");
     is_agreed_on(&pair, "data log");

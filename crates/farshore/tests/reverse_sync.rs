@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::common::damage::store_of_group;
 use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
 use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
+use crate::dead_primary::is_announced;
 
 const VOLUMES: [&str; 2] = ["data", "log"];
 const MIB: u64 = 1 << 20;
@@ -512,6 +513,7 @@ fn a_term_ends_before_the_other_nodes_content_is_served() {
     pair.done(Side::Near, &["demote", GROUP]);
     pair.stop_both();
     let record = records_what_is_given_up(&pair);
+    is_announced(&pair);
     let term = pair.path("near/state/groups").join(GROUP).join("term");
     let term = || std::fs::read_to_string(&term).expect("on record");
     let before = term();

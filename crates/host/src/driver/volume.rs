@@ -82,6 +82,7 @@ impl LocalVolume {
             direct: self.device.as_ref().is_some_and(|device| device.direct()),
             error: self.trouble(disks, stores),
             has_failed: self.error.is_some(),
+            is_silent: self.device.as_ref().is_some_and(|device| disks.silence(device).is_some()),
         }
     }
 

@@ -24,6 +24,7 @@ use crate::api::{CONFIG_PLAN_SCHEMA, ConfigAction, ConfigPlan, ConfigStep, Error
 use crate::daemon::attached;
 use crate::daemon::configuration::{self, ConfigChange, RunningGroups};
 use crate::daemon::disk_queue::QueuePlace;
+use crate::daemon::group_directory::{self, GROUPS};
 use crate::daemon::other_volumes::{OtherVolumes, Prepared};
 use crate::daemon::reconnect::{HeldWriters, ReconnectReason, reconnect};
 use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
@@ -361,9 +362,19 @@ impl ConfigDesk<'_> {
     async fn give_back_space(&self, before: &Config, plan: &ConfigPlan) {
         let Some(here) = before.node(&self.0.node) else { return };
         let gone = plan.steps.iter().filter(|step| step.action == ConfigAction::Remove);
-        let gone: Vec<_> = gone.filter_map(|step| step.group.clone()).collect();
-        let place = QueuePlace::of(here);
-        beside(move || gone.iter().for_each(|group| place.remove(group))).await;
+        let named = gone.filter_map(|step| before.group(step.group.as_deref()?));
+        let gone: Vec<_> = named.map(|group| (group.name.to_string(), before.group_tag(group))).collect();
+        let (place, groups) = (QueuePlace::of(here), here.state.join(GROUPS));
+        let gives_back = move |(group, tag): &(String, u64)| {
+            // A start was cut short while it wrote what the file holds: without the file the volumes are not whole.
+            match group_directory::recorded(&groups.join(group), *tag).is_some_and(|recorded| recorded.queue_redo) {
+                true => tracing::warn!(
+                    "group {group} has left, and its disk queue stays: its volumes are whole only with that"
+                ),
+                false => place.remove(group),
+            }
+        };
+        beside(move || gone.iter().for_each(gives_back)).await;
     }
 
     /// It is told to leave. The answer, if it stays.

@@ -47,10 +47,11 @@ enum DiskChange {
     Attach,
 }
 
-/// Nothing counts on the disk of the volume `at` this position. `errors`: of which volumes a disk has told of an error, or hangs.
-fn is_dead(status: &GroupStatus, errors: &[bool], at: usize) -> bool {
-    let holds_nothing = status.volumes.get(at).is_none_or(|now| now.is_detached || now.is_unfilled);
-    holds_nothing || errors.get(at).copied().unwrap_or(false)
+/// Nothing counts on the disk of the volume `at` this position, or that has told of an error, or hangs. Another disk, under files of the group, may hang
+/// as well: that makes no volume dead.
+fn is_dead(found: &GroupSnapshot, at: usize) -> bool {
+    let holds_nothing = found.status.volumes.get(at).is_none_or(|now| now.is_detached || now.is_unfilled);
+    holds_nothing || found.figures.volumes.get(at).is_some_and(|disk| disk.has_failed || disk.is_silent)
 }
 
 /// Why the volume `at` this position is not given up by a word; `None`: the peer has what counts.
@@ -124,16 +125,11 @@ impl DiskDesk<'_> {
     /// that up by a word.
     async fn stands_here_alone(&self, group: &ConfiguredGroup, volume: &str) -> Result<Option<Reply>, Gone> {
         let Some(found) = snapshot_of(self.0, self.0.config().group_id(group)).await? else { return Ok(None) };
-        let status = &found.status;
-        let Reply::Status(view) = self.0.status(Some(group.name.as_str())).await? else { return Ok(None) };
-        let shown = view.groups.iter().find(|shown| shown.name == group.name.as_str());
-        let errors = shown.into_iter().flat_map(|shown| &shown.volumes).map(|volume| volume.error.is_some());
-        let errors: Vec<bool> = errors.collect();
         let Some(at) = group.volumes.iter().position(|named| named.name.as_str() == volume) else { return Ok(None) };
-        if is_dead(status, &errors, at) || self.has_failed_by(group, &found, volume).await {
+        if is_dead(&found, at) || self.has_failed_by(group, &found, volume).await {
             return Ok(None);
         }
-        let lacks = match what_peer_lacks(status, at) {
+        let lacks = match what_peer_lacks(&found.status, at) {
             Some(lacks) => Some(lacks),
             None => self.what_peer_says(group, volume).await,
         };

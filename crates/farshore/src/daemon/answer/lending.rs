@@ -31,10 +31,6 @@ pub(super) async fn begins_term(
     let is_home = desk.reverses.is_home(name);
     // Whoever has seen what is given up is not served by the peer.
     let owes_term = desk.reverses.home(name).is_some_and(|home| home.owes_term());
-    if is_home && force && !owes_term {
-        // Nobody has made sure that it is in order: clients are cut off by the promotion.
-        desk.control.clients(now.id, ClientsOrder::Forward).await?;
-    }
     if is_home && !force {
         match asks(desk, name, peer, false).await {
             Ok(true) if !owes_term => return Ok(Ok(None)),
@@ -52,6 +48,15 @@ pub(super) async fn begins_term(
     Ok(begun.map_err(|why| {
         Reply::failed(DeskRefusal::TermNotRecorded, format!("{name}: {why}; the node was not promoted"))
     }))
+}
+
+/// This node is about to be promoted by force, and nobody has made sure that it is in order: clients that are served by the peer are cut off by the
+/// promotion, which goes on with those that are paused.
+pub(super) async fn cuts_off_by_force(desk: &Desk, name: &str, id: GroupId) -> Result<(), Gone> {
+    if desk.reverses.home(name).is_some_and(|home| !home.owes_term()) {
+        desk.control.clients(id, ClientsOrder::Forward).await?;
+    }
+    Ok(())
 }
 
 fn unknown_server(name: &str, now: &GroupStatus, peer: &NodeName, why: &str) -> Reply {
@@ -239,6 +244,10 @@ pub(super) async fn comes_to_rest(desk: &Desk, (name, id): (&str, GroupId)) -> R
     if !desk.reverses.is_home(name) {
         let message = format!("{name}: no clients of node {} are served elsewhere", desk.node);
         return Ok(Reply::refused(DeskRefusal::ReverseOver, message));
+    }
+    if desk.role_changes.is_changing(name) {
+        let message = format!("{name}: node {} is changing its role just now", desk.node);
+        return Ok(Reply::refused(RefusalCode::RoleChanging, message));
     }
     desk.reverses.refused(name, "the other node hands over".to_owned(), REVERSE_HANDOVER_PATIENCE);
     desk.control.clients(id, ClientsOrder::Pause).await?;

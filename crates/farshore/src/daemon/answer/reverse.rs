@@ -371,6 +371,11 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
     if let Some(answer) = is_primary_already(desk, (name, id)).await? {
         return Ok(answer);
     }
+    // It stands there since before the peer was demoted. Without it somebody had this node serve those clients no more.
+    if !desk.reverses.is_server(name) {
+        let message = format!("{name}: node {} was told to serve the clients of node {peer} no more", desk.node);
+        return Ok(Reply::refused(DeskRefusal::ReverseOver, message));
+    }
     // Another one of these may be under way: what that one recorded is its own.
     if desk.role_changes.is_changing(name) {
         let message = format!("{name}: node {} is changing its role just now", desk.node);
@@ -385,9 +390,6 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
     if let Reply::Ok { message, warnings, .. } = &mut reply {
         // What the peer has that is missing here it has given up by then, and of which volumes it had no disk it knows.
         warnings.retain(|warning| !message.contains(warning.as_str()));
-    }
-    if !is_primary(desk, id).await? && !desk.role_changes.is_changing(name) {
-        _ = serves(desk, name, false).await?;
     }
     Ok(reply)
 }
@@ -594,7 +596,7 @@ async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
 /// A grant was lost on its way, in one direction or the other: what both have on record decides, and no force.
 async fn nobody_is_primary(desk: &Desk, (name, peer): (&str, &NodeName), now: &GroupStatus) -> Result<(), Gone> {
     // Nobody has ordered a promotion of this node otherwise.
-    if !is_served(desk, (name, now.id), peer).await? {
+    if !is_served(desk, (name, now.id), peer).await? || desk.role_changes.is_changing(name) {
         return Ok(());
     }
     // Nobody serves: what is asked waits for whichever node is promoted.

@@ -174,8 +174,11 @@ impl Desk {
                 return Ok(refusal);
             }
         }
-        let command = how.command();
-        let mut reply = self.command(name, command).await?;
+        if now.role == Role::Secondary && how.force {
+            // Behind the commands: whoever pauses them meanwhile does so for a change in order.
+            lending::cuts_off_by_force(self, name, id).await?;
+        }
+        let mut reply = self.command(name, how.command()).await?;
         // It is on record, or was refused; or its group has failed.
         alone.is_shown(false);
         if is_forced
