@@ -54,6 +54,17 @@ fn stopped_behind_a_cut() -> (Pair, Background, serde_json::Value) {
     (pair, old, term)
 }
 
+// proves: P1, rule 13
+/// The node that serves is told to stop while the line is cut, and others write there: what waits at home is cut off, and does not land over that.
+#[test]
+fn what_waited_at_home_does_not_land_where_a_reverse_sync_was_stopped() {
+    let (mut pair, old, _) = stopped_behind_a_cut();
+    let (is_done, said) = old.finish(&mut pair);
+    assert!(!is_done, "{said}");
+    assert!(is_primary(&pair, Side::Near) && !is_primary(&pair, Side::Far));
+    pair.qemu_io(Side::Near, "data", &["read -P 6 0 64k"]);
+}
+
 // proves: P1, P6
 /// Behind a stop the node that had served was demoted: the one at home took over by itself, in order and in its old term, as if nobody else had
 /// written.

@@ -206,31 +206,6 @@ fn a_cut_line_costs_clients_a_wait() {
     assert_kept(pair, Side::Far, &run);
 }
 
-// proves: P1, rule 13
-/// The node that serves is told to stop while the line is cut, and others write there: what waits at home is cut off, and does not land over that.
-#[test]
-fn what_waited_at_home_does_not_land_where_a_reverse_sync_was_stopped() {
-    let mut pair = Pair::new(&plan("async"));
-    pair.lay_relay();
-    pair.first_sync();
-    pair.done(Side::Near, &["switchover", GROUP, "--to", "far"]);
-    pair.wait_for(Side::Far, "replicating");
-    pair.done(Side::Far, &["sync", GROUP, "--reverse", "--full"]);
-    pair.done(Side::Near, &["logging", GROUP]);
-    pair.until("it is served", |pair| pair.try_qemu_io(Side::Far, "data", &["read 0 64k"]).0);
-    pair.relay().cut();
-    let old = pair.start_qemu_io(Side::Far, "data", &["write -P 9 0 64k"]);
-    pair.until("both see it", |pair| pair.status(Side::Near)["peers"][0]["link"] != "connected");
-    pair.done(Side::Near, &["sync", GROUP, "--reverse", "--stop"]);
-    pair.qemu_io(Side::Near, "data", &["write -P 6 0 64k", "flush"]);
-    pair.relay().restore();
-    pair.until("the link is back", |pair| pair.output_of(Side::Near, &["sync", GROUP]).0 == 0);
-    let (is_done, said) = old.finish(&mut pair);
-    assert!(!is_done, "{said}");
-    assert!(is_primary(&pair, Side::Near) && !is_primary(&pair, Side::Far));
-    pair.qemu_io(Side::Near, "data", &["read -P 6 0 64k"]);
-}
-
 /// What the copy lacks is given up by a word only, and is saved.
 #[test]
 fn what_the_other_node_lacks_is_asked_about() {
