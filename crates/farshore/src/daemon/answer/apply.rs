@@ -367,7 +367,10 @@ impl ConfigDesk<'_> {
         let (place, groups) = (QueuePlace::of(here), here.state.join(GROUPS));
         let gives_back = move |(group, tag): &(String, u64)| {
             // A start was cut short while it wrote what the file holds: without the file the volumes are not whole.
-            match group_directory::recorded(&groups.join(group), *tag).is_some_and(|recorded| recorded.queue_redo) {
+            let directory = groups.join(group);
+            let recorded = group_directory::recorded(&directory, *tag).map(|recorded| recorded.queue_redo);
+            // What cannot be read now may say so.
+            match recorded.unwrap_or_else(|| !group_directory::is_new(&directory, *tag)) {
                 true => tracing::warn!(
                     "group {group} has left, and its disk queue stays: its volumes are whole only with that"
                 ),
