@@ -172,6 +172,7 @@ pub fn journal_index_seeds() -> Vec<Seed> {
         no_hole: kind == RecordKind::Zero,
         resync: seq.is_multiple_of(2),
         sets_aside: seq.is_multiple_of(5),
+        mark: false,
         volume: VolumeId(2),
         offset: 4096,
         length: if payload_bytes > 0 { u64::from(payload_bytes) } else { 1 << 20 },

@@ -54,6 +54,7 @@ fn index(boot: u64, seq: u64) -> JournalIndex {
         no_hole: false,
         resync: false,
         sets_aside: false,
+        mark: false,
         volume: VolumeId(0),
         offset: 0,
         length: 512,

@@ -325,6 +325,7 @@ fn questions() -> Vec<Limit> {
         ours::PEER_EVENTS_MAX => "events in a peer's reply to `events`", "";
         ours::PEER_EVENTS_BYTES_MAX => "bytes of events in a peer's reply to `events`, unless one event is longer", "";
         ours::PEER_CLIENTS_BYTES_MAX => "a peer's reply to `clients`", "";
+        ours::PEER_MARKS_BYTES_MAX => "a peer's reply to `marks`", "";
         ours::PEER_HISTORY_BYTES_MAX => "a peer's reply to `link-history`", "";
         ours::PEER_STATUS_BYTES_MAX => "a peer's reply to `status` or `counters`",
             format!("with groups and volumes at most {}", ours::API_REPLY_BYTES_MAX.shown("bytes"));

@@ -5,6 +5,7 @@ mod bounds;
 mod coverage;
 pub mod facts;
 pub mod forks;
+pub mod marks;
 pub mod newcomers;
 pub mod overwritten;
 pub mod repeated;
@@ -27,6 +28,7 @@ use crate::oracle::{Oracle, OracleFailure};
 use coverage::CoverageChecker;
 use facts::{KnownFact, KnownFacts};
 use forks::ForkChecker;
+use marks::MarkChecker;
 use newcomers::NewcomerChecker;
 use overwritten::OverwrittenChecker;
 use status::StatusChecker;
@@ -60,6 +62,7 @@ pub struct Checkers {
     pub forks: ForkChecker,
     pub overwritten: OverwrittenChecker,
     pub newcomers: NewcomerChecker,
+    pub marks: MarkChecker,
     coverage: CoverageChecker,
     status: StatusChecker,
 }
@@ -76,6 +79,7 @@ impl Checkers {
             forks: ForkChecker::default(),
             overwritten: OverwrittenChecker::default(),
             newcomers: NewcomerChecker::default(),
+            marks: MarkChecker::default(),
             coverage: CoverageChecker::default(),
             status: StatusChecker::default(),
         }
@@ -187,6 +191,7 @@ impl Checkers {
         header: &FrameHeader,
         payload: &[u8],
     ) -> Result<(), OracleFailure> {
+        self.marks.check_frame(cluster, node, header)?;
         self.wire.observe(cluster, &mut self.writes, node, header, payload)
     }
 
@@ -531,6 +536,7 @@ impl Checkers {
         self.check_equal(cluster, group)?;
         coverage::check_larger_part(cluster, group)?;
         check_nothing_aside(cluster, group)?;
+        marks::check_equal(cluster, group)?;
         self.check_secondary(cluster, cluster.secondary(group), group)
     }
 

@@ -9,7 +9,7 @@ use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::FrameKind;
 use crate::group::forks::KeepWish;
 use crate::group::handover::HandoverOrder;
-use crate::group::{Group, equal, forks, handover, lent, peer_window, reset};
+use crate::group::{Group, equal, forks, handover, lent, marks, peer_window, reset};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::detached::{NOTHING_IN_ORDER, sync_has_nothing};
@@ -92,6 +92,9 @@ impl Group {
             Command::DropRollbackPoint { name, discard } => {
                 command_drop_point(&mut self.common, cx, id, (&name, discard));
             }
+            Command::Mark { name, moment } => marks::command_set(self, cx, id, &name, moment),
+            Command::LockMark { name, locked } => marks::command_lock(self, cx, id, &name, locked),
+            Command::DropMark { name, override_lock } => marks::command_drop(self, cx, id, &name, override_lock),
             Command::Reset { .. } => unreachable!("it is taken in any state"),
             Command::Verify(order) => verify::command(&mut self.primary.peer, &mut self.common, cx, id, order),
             Command::VerifyStop => verify::command_stop(&mut self.primary.peer, &mut self.common, cx, id),
@@ -289,6 +292,7 @@ impl Group {
         }
         reset::proceed(self, cx);
         forks::proceed(self, cx);
+        marks::proceed(self, cx);
         if matches!(self.common.lifecycle.phase(), Phase::Running | Phase::Stopping { .. }) {
             proceed_delta(&mut self.secondary, &mut self.common, cx);
         }
@@ -329,6 +333,9 @@ impl Group {
             if !self.common.sb.has_lost_caches() || cx.now.mono >= deadline {
                 self.common.lifecycle.enter(Phase::Stopped);
             }
+            return;
+        }
+        if !self.common.marks.is_durable() {
             return;
         }
         let waits = self.secondary.replica.paused().is_some() || self.secondary.replica.awaits_delta();

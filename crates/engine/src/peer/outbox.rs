@@ -7,7 +7,8 @@ mod spilling;
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::flags;
-use crate::ids::{Seq, VolumeId};
+use crate::ids::{MarkId, Seq, VolumeId};
+use crate::injected_fault::{Fault, injected};
 use crate::limits::REGION_BYTES;
 use crate::peer::answers::PeerAnswers;
 use crate::peer::disk_queue::DiskQueue;
@@ -17,7 +18,7 @@ use crate::peer::reservation::QueueReservation;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::{CatchUpSnapshot, GivenUp, ReadDestination, longest_read};
 use crate::peer::stream::pass::SyncPass;
-use crate::peer::stream::{PeerStream, forget_peaks, push_void};
+use crate::peer::stream::{PeerStream, forget_peaks, push_mark, push_void};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::link::LinkUse;
 use crate::shared::operation_slots::SlotOperation;
@@ -229,6 +230,18 @@ impl Outbox {
             let (wall, seq, _) = common.numbers.give(cx, 1);
             push_void(stream, volume, seq, wall, flags::SETS_ASIDE);
         }
+    }
+
+    /// A mark takes a number of the order, beside a stream that carries it.
+    pub fn push_mark(&mut self, common: &mut GroupCommon, cx: &Cx, mark: MarkId) -> (Wall, Seq) {
+        let (wall, seq, _) = common.numbers.give(cx, 1);
+        if let Some(stream) = self.sending.stream_mut() {
+            match injected(Fault::MarkLostInSpill) && self.disk.is_in_use() {
+                true => push_void(stream, VolumeId(0), seq, wall, 0),
+                false => push_mark(stream, mark, seq, wall),
+            }
+        }
+        (wall, seq)
     }
 
     pub fn clear_bits(&mut self, common: &mut GroupCommon, cx: &mut Cx) {

@@ -137,6 +137,11 @@ impl QueueLog {
         self.stage != LogStage::Closed
     }
 
+    /// Whoever waits for this number to be in the log need not.
+    pub fn has(&self, seq: Seq) -> bool {
+        !self.gates() || seq <= self.logged
+    }
+
     /// The number is in the log that a start would find, or will be: it stays what it is.
     pub fn holds(&self, seq: Seq) -> bool {
         (self.gates() || self.is_closing) && seq <= self.taken
@@ -390,6 +395,7 @@ fn entry_of(item: &QueueItem, payload_at: u64) -> Option<JournalEntry> {
         no_hole: matches!(item.body, ItemBody::Zero { no_hole: true }),
         resync: item.flags & flags::RESYNC != 0,
         sets_aside: kind == RecordKind::Void && item.flags & flags::SETS_ASIDE != 0,
+        mark: kind == RecordKind::Void && item.flags & flags::MARK != 0,
         volume: item.volume,
         offset: item.offset,
         length: if kind == RecordKind::Void { 0 } else { item.length },

@@ -101,6 +101,11 @@ impl PeerStream {
         }
     }
 
+    /// The number before its first.
+    pub fn began(&self) -> Seq {
+        self.began
+    }
+
     /// The mode's promise holds from now on.
     pub fn begin_replicating(&mut self) {
         self.stage = StreamStage::Replicating;
@@ -433,6 +438,12 @@ pub(crate) fn push_probe(
 /// The peaks of its queue that people look at begin with what is there now.
 pub(crate) fn forget_peaks(stream: &mut PeerStream) {
     stream.queue.forget_peaks();
+}
+
+/// A mark takes its number.
+pub(crate) fn push_mark(stream: &mut PeerStream, mark: MarkId, seq: Seq, wall: Wall) {
+    let (volume, flags, body, cost_bytes) = (VolumeId(0), flags::MARK, ItemBody::Void, cost(0));
+    stream.queue.push(QueueItem { seq, volume, offset: mark.0, length: 0, wall, flags, body, cost_bytes });
 }
 
 /// This number is no write of the order.

@@ -11,13 +11,14 @@ use crate::formats::cell::{CELL_BYTES, CellHead, RELIED_ON_FROM, Rejected};
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::formats::superblock::{RollbackPoint, Superblock};
 use crate::formats::undo::UndoStore;
-use crate::formats::{bitmap, cell, journal, superblock, undo};
+use crate::formats::{bitmap, cell, journal, marks, superblock, undo};
 use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId, VolumeSet};
 use crate::injected_fault::{Fault, injected};
 use crate::limits::REGION_BYTES;
 use crate::records::activity;
 use crate::records::activity::{ActivityCell, ActivityLog};
 use crate::records::bits::{AfterBits, BitmapWriter, StoredBits, regions_of};
+use crate::records::marks::{FoundMarks, MarkTable, lost_words};
 use crate::records::record::{AfterSuper, SuperWriter, is_detached, is_unfilled, without_devices};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::{Lifecycle, OtherFiles, StartStage};
@@ -67,6 +68,7 @@ pub(crate) struct GroupStart<'a> {
     pub volumes: &'a mut Volumes,
     pub slots: &'a mut OperationSlots,
     pub undo: &'a UndoStore,
+    pub marks: &'a mut MarkTable,
 }
 
 impl GroupStart<'_> {
@@ -90,8 +92,14 @@ impl GroupStart<'_> {
 
     pub fn begin(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
         let id = self.config.id;
-        let mut files =
-            vec![Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
+        let mut files = vec![
+            Store::Superblock(id),
+            Store::Bitmap(id),
+            Store::Activity(id),
+            Store::Journal(id),
+            Store::Undo(id),
+            Store::Marks(id),
+        ];
         // Whether it is to be logged now or not: a log of before may count.
         files.extend((self.config.queue_disk_bytes > 0).then_some(Store::Queue(id)));
         self.lifecycle.enter_stage(StartStage::FlushFiles { left: files.len(), entropy, boot });
@@ -111,9 +119,15 @@ impl GroupStart<'_> {
                     let why = "the group's files could not be flushed; see the kernel log for the disk of the state directory";
                     return Err(CannotStart::new(Broken::Superblock, why));
                 } else if done {
-                    self.lifecycle.enter_stage(StartStage::Superblocks { entropy, boot });
-                    read_meta(self.slots, cx, Store::Superblock(self.config.id), 0, superblock::FILE_BYTES as u32);
+                    self.lifecycle.enter_stage(StartStage::Marks { entropy, boot });
+                    read_meta(self.slots, cx, Store::Marks(self.config.id), 0, marks::FILE_BYTES as u32);
                 }
+                Ok(())
+            }
+            StartStage::Marks { entropy, boot } => {
+                self.marks_read(cx, result)?;
+                self.lifecycle.enter_stage(StartStage::Superblocks { entropy, boot });
+                read_meta(self.slots, cx, Store::Superblock(self.config.id), 0, superblock::FILE_BYTES as u32);
                 Ok(())
             }
             StartStage::Superblocks { entropy, boot } => match result {
@@ -148,6 +162,23 @@ impl GroupStart<'_> {
             | StartStage::StoringBits
             | StartStage::EmptyingLog => {
                 unreachable!("nothing was asked for")
+            }
+        }
+    }
+
+    /// Marks that cannot be read are lost by name, and nothing else is.
+    fn marks_read(&mut self, cx: &mut Cx, result: IoResult) -> Result<(), CannotStart> {
+        let Ok(IoDone::Meta(bytes)) = result else {
+            return Err(CannotStart::unreadable(Broken::Marks, "the file of marks"));
+        };
+        match self.marks.take_up(self.config.tag, &bytes) {
+            FoundMarks::Whole => Ok(()),
+            FoundMarks::Damaged(cells) => {
+                cx.event(self.config.id, Event::Note(lost_words(cells)));
+                Ok(())
+            }
+            FoundMarks::OtherVersion(version) => {
+                Err(CannotStart::new(Broken::Marks, other_version("file of marks", version, marks::VERSION)))
             }
         }
     }

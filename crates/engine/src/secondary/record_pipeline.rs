@@ -41,6 +41,8 @@ pub(crate) struct JournalRecord {
     pub resync: bool,
     /// Void: from here on the volume is set aside.
     pub sets_aside: bool,
+    /// Void: a mark, whose id stands in `offset`.
+    pub mark: bool,
 }
 
 impl JournalRecord {
@@ -344,6 +346,7 @@ mod tests {
             cost: 0,
             resync: false,
             sets_aside: false,
+            mark: false,
         };
         let touches = |a: &JournalRecord, b: &JournalRecord| {
             assert_eq!(a.touches(b, 4096), b.touches(a, 4096));

@@ -211,6 +211,7 @@ impl JournalReplay {
                 cost: 0,
                 resync: e.resync,
                 sets_aside: e.sets_aside,
+                mark: e.mark,
             })
             .collect();
         self.last = index.last();

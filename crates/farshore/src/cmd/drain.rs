@@ -1,10 +1,11 @@
 //! `drain`: wait until what was written so far is on the other node.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use engine::RefusalCode;
 
 use super::answers::Answers;
+use super::mark;
 use super::progress::{ProgressView, WorkStage};
 use super::reach::{self, WatchStep};
 use crate::api::refusals::DeskRefusal;
@@ -14,12 +15,13 @@ use crate::outcome::{CommandFailure, CommandOutcome};
 use crate::show::explained;
 
 pub fn run(args: &DrainArgs) -> CommandOutcome {
-    let timeout = args.timeout.as_deref().map(units::exact::parse_duration).transpose();
-    let timeout: Option<Duration> = timeout.map_err(|reason| CommandFailure::usage(format!("--timeout: {reason}")))?;
-    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let deadline = mark::deadline(args.timeout.as_deref())?;
     let mut answers = Answers::new("drain", args.json);
     for group in answers.targets(&args.reach, &args.groups.groups, args.groups.all)? {
-        let drained = until_drained(args, &group, deadline);
+        let drained = match &args.to {
+            Some(name) => mark::until_there(&args.reach, &group, name, deadline),
+            None => until_drained(args, &group, deadline),
+        };
         answers.add(&group, drained)?;
     }
     answers.finish()

@@ -7,6 +7,7 @@ mod failed_disks;
 mod forks;
 mod giving_up;
 mod lending;
+pub(super) mod marks;
 mod policy;
 mod resets;
 mod reverse;
@@ -395,7 +396,14 @@ impl Desk {
                 DiskDesk(self).detach(&group, &volume, (close_clients, force)).await
             }
             ApiRequest::AttachVolume { group, volume } => DiskDesk(self).attach(&group, &volume).await,
-            ApiRequest::DropMark { group, name, discard } => self.command(&group, drops_mark(name, discard)).await,
+            ApiRequest::Marks { group } => marks::list(self, &group).await,
+            ApiRequest::Mark { groups, name } => marks::set(self, &groups, name).await,
+            ApiRequest::LockMark { group, name, locked } => {
+                self.command(&group, Command::LockMark { name, locked }).await
+            }
+            ApiRequest::DropMark { group, name, discard, override_lock } => {
+                self.command(&group, marks::drops(name, discard, override_lock)).await
+            }
             ApiRequest::Verify { group, repair, sample_percent, rate_bytes_per_s: rate } => {
                 self.command(&group, Command::Verify(typed_verify((repair, sample_percent), rate, seed))).await
             }
@@ -778,10 +786,6 @@ fn reply(group: &ConfiguredGroup, result: CommandResult) -> Reply {
         CommandResult::Unchanged(text) => Reply::unchanged(values_text(&text)),
         CommandResult::Refused(refusal) => Reply::refused(refusal.code, values_text(&refusal.text)),
     }
-}
-
-fn drops_mark(name: String, discard: bool) -> Command {
-    Command::DropRollbackPoint { name, discard }
 }
 
 #[cfg(test)]

@@ -186,8 +186,15 @@ pub struct NodeStorage {
 }
 
 /// All that a node keeps for a group beside the volumes.
-pub fn records(group: GroupId) -> [Store; 5] {
-    [Store::Superblock(group), Store::Bitmap(group), Store::Activity(group), Store::Journal(group), Store::Undo(group)]
+pub fn records(group: GroupId) -> [Store; 6] {
+    [
+        Store::Superblock(group),
+        Store::Bitmap(group),
+        Store::Activity(group),
+        Store::Journal(group),
+        Store::Undo(group),
+        Store::Marks(group),
+    ]
 }
 
 /// What a superblock's file holds.
@@ -202,6 +209,7 @@ fn group_of(store: Store) -> GroupId {
     | Store::Bitmap(group)
     | Store::Activity(group)
     | Store::Undo(group)
+    | Store::Marks(group)
     | Store::Delta(group)
     | Store::Queue(group)) = store;
     group
@@ -238,6 +246,7 @@ impl NodeStorage {
                 (Store::Undo(group), options.history_bytes),
                 (Store::Queue(group), options.queue_disk_bytes),
                 (Store::Bitmap(group), bitmap),
+                (Store::Marks(group), engine::marks::FILE_BYTES),
             ] {
                 disks.insert(store, SimDisk::blank(bytes as usize));
             }

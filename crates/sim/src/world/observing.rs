@@ -28,6 +28,7 @@ impl World {
         }
         notes_step(self, node, group, &event);
         self.checkers.writes.event(node, group, &numbered(self, node, group, &event))?;
+        self.checkers.marks.hears((node, group), &event)?;
         match event {
             Event::Ready { role, .. } => self.is_ready(node, group, role),
             Event::Demoted => {

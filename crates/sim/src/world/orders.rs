@@ -82,6 +82,15 @@ impl World {
         id
     }
 
+    /// Somebody sets a mark of these groups of a node, at one moment.
+    pub fn mark(&mut self, node: usize, groups: &[GroupId], name: &str) -> Vec<CommandId> {
+        let command = Command::Mark { name: name.into(), moment: 0 };
+        let typed: Vec<_> = groups.iter().map(|id| (*id, self.cluster.ledger.typed(node, *id, &command))).collect();
+        self.log(format_args!("operator to node {node}: mark {groups:?} {name}"));
+        self.input(node, Input::Mark { groups: typed.clone(), name: name.into() });
+        typed.into_iter().map(|(_, id)| id).collect()
+    }
+
     /// A command is answered.
     pub(super) fn hears_answer(&mut self, id: CommandId, answer: &CommandResult) {
         self.checkers.overwritten.hears_answer(id, answer);

@@ -49,9 +49,14 @@ impl OrderedReplica {
         if sets_aside && usize::from(header.volume.0) >= common.volumes.len() {
             return common.protocol_error(cx, &format!("number {} for a range outside its volume", header.seq.0));
         }
+        let mark = header.kind == FrameKind::Void && header.flags & flags::MARK != 0;
+        if mark && (header.offset == 0 || header.length > 0 || sets_aside) {
+            return common.protocol_error(cx, &format!("number {} for a mark with a range", header.seq.0));
+        }
         // What says nothing of a range may still name one.
         let (volume, offset, length) = match content {
             RecordContent::Void if sets_aside => (header.volume, 0, 0),
+            RecordContent::Void if mark => (VolumeId(0), header.offset, 0),
             RecordContent::Void | RecordContent::SyncEnd => (VolumeId(0), 0, 0),
             _ => (header.volume, header.offset, header.length),
         };
@@ -66,6 +71,7 @@ impl OrderedReplica {
             cost: cost(payload_bytes),
             resync: header.flags & flags::RESYNC != 0,
             sets_aside,
+            mark,
         };
         if !self.way.receive(record) {
             return common.protocol_error(cx, "more than the window allows");
@@ -146,6 +152,7 @@ impl OrderedReplica {
                 no_hole: matches!(record.content, RecordContent::Zero { no_hole: true }),
                 resync: record.resync,
                 sets_aside: record.sets_aside,
+                mark: record.mark,
                 volume: record.volume,
                 offset: record.offset,
                 length: record.length,
@@ -194,6 +201,7 @@ impl OrderedReplica {
                 common.sb.batch_durable(batch.ordinal);
             }
             self.ack_due = true;
+            marks_arrive(common, self.progress.position(), &batch.records);
             self.journal.remember(&batch.records);
             if !injected(Fault::ApplyBeforeJournal) {
                 self.way.landed(batch.records);
@@ -201,6 +209,13 @@ impl OrderedReplica {
         }
         common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
         common.wake(Wake::Apply);
+    }
+}
+
+/// Marks of the order are durable here.
+pub(super) fn marks_arrive(common: &mut GroupCommon, at: Position, records: &[JournalRecord]) {
+    for record in records.iter().filter(|record| record.mark) {
+        common.marks.arrive(MarkId(record.offset), Position { seq: record.seq, ..at }, record.wall);
     }
 }
 

@@ -92,6 +92,14 @@ impl CommandText {
             ApiRequest::Yield { group, to, by_policy, .. } => {
                 ("resolve yield", Some(group), format!("{to:016x}{}", policy_words(*by_policy)))
             }
+            ApiRequest::Mark { groups, name } => {
+                let others = groups.iter().skip(1).map(|group| format!(" {group}")).collect::<String>();
+                let besides = if others.is_empty() { String::new() } else { format!(" (with{others})") };
+                ("mark", groups.first(), format!("{name}{besides}"))
+            }
+            ApiRequest::LockMark { group, name, locked } => {
+                (if *locked { "mark lock" } else { "mark unlock" }, Some(group), name.clone())
+            }
             ApiRequest::DropMark { group, name, .. } => ("mark drop", Some(group), name.clone()),
             ApiRequest::Verify { group, .. } => ("verify", Some(group), verify_words(request)),
             ApiRequest::ResetPeaks { group } => ("queue", Some(group), "--reset-peaks".to_owned()),
@@ -104,6 +112,7 @@ impl CommandText {
             | ApiRequest::Resolve { .. }
             | ApiRequest::Status { .. }
             | ApiRequest::StatusOfBoth { .. }
+            | ApiRequest::Marks { .. }
             | ApiRequest::Clients { .. }
             | ApiRequest::LinkHistory { .. }
             | ApiRequest::Operation { .. }

@@ -1,0 +1,522 @@
+//! Marks: an operator names a point of the write order, and both nodes have it at exactly that position.
+//!
+//! ```text
+//! primary:    set -> a number of the order, a slot (durable) -> answered
+//!                 -> MarkTerms and, in the stream, a Void that names it       -> MarkThere -> the peer has it
+//! secondary:  the Void is durable in the journal -> a slot (durable)          -> MarkThere
+//! ```
+//! The Void says where, the terms say what. A primary tells each mark once a session until the peer has answered, and all of them after a
+//! start or a promotion: whatever became of an answer, both tables come to say the same.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::common::GroupCommon;
+use crate::context::Cx;
+use crate::formats::identity::Role;
+use crate::formats::marks::{Mark, may_be_called};
+use crate::formats::wire::{FrameHeader, FrameKind, flags};
+use crate::group::Group;
+use crate::ids::{CommandId, LinkId, MarkId, Position, Seq};
+use crate::injected_fault::{Fault, injected};
+use crate::limits::MARKS_MAX;
+use crate::peer::stream::PeerStream;
+use crate::secondary::rollback::command_drop_point;
+use crate::shared::coverage::CoveragePoint;
+use crate::shared::lifecycle::Phase;
+use crate::state::Broken;
+use crate::{CommandResult, Event, IoResult, Refusal, RefusalCode, SendPayload};
+
+/// What rollback points are called.
+const POINTS: &str = "before-sync-";
+
+/// An order that is answered once its mark stands in the file, and its number in the log of the queue if there is one.
+#[derive(Debug)]
+struct OwedAnswer {
+    id: CommandId,
+    mark: MarkId,
+    seq: Seq,
+    result: CommandResult,
+}
+
+/// What is under way between the two tables.
+#[derive(Debug, Default)]
+pub(crate) struct MarkDesk {
+    answers: Vec<OwedAnswer>,
+    /// In whose role the table was looked at last.
+    role: Option<Role>,
+    /// Of a primary: what the peer has to be told, or told anew after a start.
+    unsettled: BTreeSet<MarkId>,
+    /// What it was told in this session: the number of the change.
+    told: BTreeMap<MarkId, u64>,
+    /// Of a secondary: terms of marks that are on their way in the stream.
+    expected: BTreeMap<MarkId, (Mark, u64)>,
+    /// What the primary said last of each mark that it waits to hear of.
+    owed: BTreeMap<MarkId, u64>,
+    /// Marks that are not here and will not come.
+    unknown: Vec<(MarkId, u64)>,
+}
+
+impl MarkDesk {
+    /// Nothing is to be said to the primary.
+    fn is_at_rest(&self) -> bool {
+        self.expected.is_empty() && self.owed.is_empty() && self.unknown.is_empty()
+    }
+
+    /// The session has ended.
+    pub fn session_ends(&mut self) {
+        (self.told, self.expected, self.owed, self.unknown) = Default::default();
+    }
+}
+
+// ---- orders ------------------------------------------------------------------------------------------------------------
+
+/// Why no mark of this name is set here now; `Ok(true)`: it is set already.
+pub(crate) fn may_set(group: &Group, name: &str) -> Result<bool, Refusal> {
+    let Group { common, primary, handover, .. } = group;
+    let refuse = |code, why: &str| Err(Refusal::new(code, why));
+    if let Some(broken) = common.lifecycle.broken() {
+        return refuse(RefusalCode::GroupFailed, &format!("the group has failed: {}", broken.words()));
+    }
+    if !common.lifecycle.is_running() {
+        return refuse(
+            common.lifecycle.refusal(),
+            "the group is starting, stopping or changing its role; try again in a moment",
+        );
+    }
+    if common.role() != Role::Primary {
+        return refuse(RefusalCode::NotPrimary, "this node is the secondary; marks are set on the primary");
+    }
+    if !may_be_called(name) || name.starts_with(POINTS) {
+        return refuse(
+            RefusalCode::MarkName,
+            &format!(
+                "a mark cannot be called {name:?}: 1 to 63 letters, digits, '-', '_', '.' and ':', the first one a letter or a digit; \
+                 {POINTS}N is kept for rollback points"
+            ),
+        );
+    }
+    if common.marks.named(name).is_some() {
+        return Ok(true);
+    }
+    if handover.holds() {
+        return refuse(RefusalCode::RoleChanging, "a switchover to the peer is under way; try again in a moment");
+    }
+    if primary.peer.outbox.syncs() || primary.peer.outbox.goes_by_snapshots() {
+        return refuse(
+            RefusalCode::NotInStep,
+            "a sync is under way: before its end the peer stands at no point of the write order; set the mark when 'status' shows that \
+             it has ended",
+        );
+    }
+    if common.marks.is_full() {
+        return refuse(
+            RefusalCode::MarksFull,
+            &format!(
+                "a group has at most {MARKS_MAX} marks, with those that are dropped and of which the peer has not heard: 'mark drop' one"
+            ),
+        );
+    }
+    Ok(false)
+}
+
+/// An operator sets a mark. Others of the same moment are set in the same turn of the node.
+pub(crate) fn command_set(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, moment: u64) {
+    match may_set(group, name) {
+        Err(refusal) => cx.answer(id, CommandResult::Refused(refusal)),
+        Ok(true) => {
+            let Some(mark) = group.common.marks.named(name) else { return };
+            let text = format!("{name} is taken already, at sequence {}; nothing to do", mark.position.seq.0);
+            let (mark, seq) = (mark.id, Seq::NONE);
+            group.marks.answers.push(OwedAnswer { id, mark, seq, result: CommandResult::Unchanged(text) });
+        }
+        Ok(false) => set(group, cx, id, name, moment),
+    }
+}
+
+fn set(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, moment: u64) {
+    let Group { common, primary, marks: desk, .. } = group;
+    let mark_id = common.marks.next_id(common.node);
+    let outbox = &mut primary.peer.outbox;
+    let streamed = outbox.streams();
+    let (wall, seq) = if streamed && !injected(Fault::MarkUnnumbered) {
+        outbox.push_mark(common, cx, mark_id)
+    } else {
+        // Beside a stream it has no number of its own: it names what came before it.
+        (common.numbers.last_wall(), common.numbers.last())
+    };
+    let position = common.position(seq);
+    let lost = !streamed;
+    common.marks.put(Mark { id: mark_id, position, wall, moment, name: name.into(), lost, ..Mark::default() });
+    cx.coverage.hit(if streamed { CoveragePoint::MarkSet } else { CoveragePoint::MarkSetAlone });
+    cx.event(common.id(), Event::Marked { id: mark_id, name: name.into(), at: position, moment, alone: lost });
+    let result = if lost {
+        let why = "the peer is sent nothing in order now, so this mark exists here alone";
+        CommandResult::Warning(format!("{name} is set at sequence {}; {why}", seq.0))
+    } else {
+        desk.unsettled.insert(mark_id);
+        CommandResult::Done(format!("{name} is set at sequence {}", seq.0))
+    };
+    desk.answers.push(OwedAnswer { id, mark: mark_id, seq: if streamed { seq } else { Seq::NONE }, result });
+}
+
+/// A mark is locked, or unlocked.
+pub(crate) fn command_lock(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, locked: bool) {
+    let Some(mark) = changeable(group, cx, id, name) else { return };
+    let word = if locked { "locked" } else { "unlocked" };
+    let result = if mark.locked == locked {
+        CommandResult::Unchanged(format!("{name} is {word} already; nothing to do"))
+    } else {
+        CommandResult::Done(format!("{name} is {word}"))
+    };
+    change(group, id, Mark { locked, ..mark }, result);
+}
+
+/// A mark is dropped; a locked one only by whoever says so.
+pub(crate) fn command_drop(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, override_lock: bool) {
+    if group.common.marks.named(name).is_none() {
+        return command_drop_point(&mut group.common, cx, id, (name, false));
+    }
+    let Some(mark) = changeable(group, cx, id, name) else { return };
+    if mark.locked && !override_lock {
+        let why = format!("{name} is locked: 'mark unlock' it first, or drop it with --override-lock");
+        return cx.refuse(id, RefusalCode::MarkLocked, why);
+    }
+    let result = CommandResult::Done(format!("{name} is dropped"));
+    change(group, id, Mark { dropped: true, ..mark }, result);
+}
+
+/// The mark of that name, where it may be changed: on the primary.
+fn changeable(group: &Group, cx: &mut Cx, id: CommandId, name: &str) -> Option<Mark> {
+    if group.common.role() != Role::Primary {
+        cx.refuse(id, RefusalCode::NotPrimary, "this node is the secondary; marks are changed on the primary");
+        return None;
+    }
+    let mark = group.common.marks.named(name).cloned();
+    if mark.is_none() {
+        let why = format!("there is no mark {name:?}; 'mark list' shows what there is");
+        cx.refuse(id, RefusalCode::NoSuchMark, why);
+    }
+    mark
+}
+
+fn change(group: &mut Group, id: CommandId, mark: Mark, result: CommandResult) {
+    let Group { common, marks: desk, .. } = group;
+    desk.answers.push(OwedAnswer { id, mark: mark.id, seq: Seq::NONE, result });
+    if common.marks.get(mark.id) != Some(&mark) {
+        desk.unsettled.insert(mark.id);
+        common.marks.put(mark);
+    }
+}
+
+// ---- frames ------------------------------------------------------------------------------------------------------------
+
+/// The primary says what a mark is.
+pub(crate) fn terms(group: &mut Group, cx: &mut Cx, header: &FrameHeader, payload: &[u8]) -> Option<()> {
+    let told = Mark::decode(payload)?;
+    let Group { common, marks: desk, .. } = group;
+    if common.role() != Role::Secondary || !common.lifecycle.is_running() || common.has_failed() {
+        return Some(());
+    }
+    let change = header.seq.0;
+    let known = common.marks.get(told.id).cloned();
+    if let Some(known) = known {
+        if !is_same_place(known.position, told.position) {
+            common.protocol_error(cx, "another position for a mark that is here");
+            return Some(());
+        }
+        let (position, wall) = (known.position, known.wall);
+        let mark = Mark { position, wall, there: true, lost: false, ..told };
+        if mark != known {
+            common.marks.put(mark);
+        }
+        desk.owed.insert(known.id, change);
+        return Some(());
+    }
+    let is_new = !desk.expected.contains_key(&told.id);
+    if is_new && desk.expected.len() >= MARKS_MAX {
+        common.protocol_error(cx, "more marks than a group has");
+        return Some(());
+    }
+    desk.expected.insert(told.id, (told, change));
+    Some(())
+}
+
+/// A run that goes on behind a restart has another incarnation, and the same numbers.
+fn is_same_place(one: Position, other: Position) -> bool {
+    (one.generation, one.seq) == (other.generation, other.seq)
+}
+
+/// The secondary says what became of a mark.
+pub(crate) fn answered(group: &mut Group, cx: &mut Cx, header: &FrameHeader) {
+    let Group { common, marks: desk, .. } = group;
+    let (id, change) = (MarkId(header.offset), header.length);
+    if common.role() != Role::Primary {
+        return;
+    }
+    let Some(&said) = desk.told.get(&id) else {
+        return common.protocol_error(cx, "an answer for a mark that it was not told of");
+    };
+    let Some(mark) = common.marks.get(id).cloned().filter(|_| said == change) else {
+        // It has changed since, and is told again.
+        return;
+    };
+    desk.unsettled.remove(&id);
+    let there = header.flags & flags::UNKNOWN == 0;
+    if mark.dropped {
+        return common.marks.remove(id);
+    }
+    if !there {
+        return is_lost(common, cx, &mark);
+    }
+    let tag = mark.position.generation.tag;
+    if (header.generation_tag, header.seq) != (tag, mark.position.seq) {
+        return common.protocol_error(cx, "a mark at another position than its own");
+    }
+    if !mark.there || mark.lost {
+        cx.coverage.hit(CoveragePoint::MarkThere);
+        let position = Position { incarnation: header.incarnation, ..mark.position };
+        cx.event(common.id(), Event::MarkThere { id, name: mark.name.clone(), at: position });
+        common.marks.put(Mark { position, there: true, lost: false, ..mark });
+        let change = common.marks.change_of(id).unwrap_or(change);
+        desk.told.insert(id, change);
+    }
+}
+
+/// The mark is not at the peer, and will not come there.
+fn is_lost(common: &mut GroupCommon, cx: &mut Cx, mark: &Mark) {
+    if mark.lost {
+        return;
+    }
+    cx.coverage.hit(CoveragePoint::MarkLost);
+    cx.event(common.id(), Event::MarkLost { id: mark.id, name: mark.name.clone() });
+    common.marks.put(Mark { there: false, lost: true, ..mark.clone() });
+}
+
+/// A cell of the file of marks is written.
+pub(crate) fn cell_written(group: &mut Group, cx: &mut Cx, result: IoResult) {
+    if result.is_err() {
+        return group.fail(cx, Broken::Marks);
+    }
+    let head = group.common.cell_head();
+    let GroupCommon { marks, slots, .. } = &mut group.common;
+    marks.written(cx, slots, head);
+    if marks.is_durable() && group.common.role() == Role::Secondary && group.common.lifecycle.is_running() {
+        group.secondary.replica.goes_on_applying(&mut group.common, cx);
+    }
+}
+
+// ---- what goes on ------------------------------------------------------------------------------------------------------
+
+/// Looks at what marks wait for; called at the end of every input.
+pub(crate) fn proceed(group: &mut Group, cx: &mut Cx) {
+    if group.common.has_failed() {
+        let owed = core::mem::take(&mut group.marks.answers);
+        return owed.into_iter().for_each(|owed| cx.refuse(owed.id, RefusalCode::StoreFailed, Broken::Marks.words()));
+    }
+    take_arrived(group, cx);
+    let is_running = matches!(group.common.lifecycle.phase(), Phase::Running);
+    if is_running {
+        look_at_role(group);
+        lose_what_left_the_stream(group, cx);
+    }
+    if !group.common.lifecycle.has_stopped() {
+        let head = group.common.cell_head();
+        let GroupCommon { marks, slots, .. } = &mut group.common;
+        marks.write_next(cx, slots, head);
+    }
+    answer(group, cx);
+    let Some(link) = cx.peer.link.filter(|_| is_running && !cx.peer.is_clogged) else { return };
+    match group.common.role() {
+        Role::Primary => tell(group, cx, link),
+        Role::Secondary => reply(group, cx, link),
+    }
+}
+
+/// Marks of the stream are durable in the journal.
+fn take_arrived(group: &mut Group, cx: &mut Cx) {
+    for (id, position, wall) in group.common.marks.take_arrived() {
+        let Group { common, marks: desk, .. } = &mut *group;
+        if common.marks.get(id).is_some() {
+            continue;
+        }
+        let terms = desk.expected.remove(&id);
+        let told = terms.as_ref().map(|(_, change)| *change);
+        let mark = terms.map(|(mark, _)| mark).unwrap_or_default();
+        let mark = Mark { id, position, wall, there: true, lost: false, ..mark };
+        cx.coverage.hit(CoveragePoint::MarkArrived);
+        if common.marks.is_full() && !make_room(common) || !common.marks.put(mark) {
+            desk.unknown.extend(told.map(|change| (id, change)));
+            continue;
+        }
+        if let Some(change) = told {
+            desk.owed.insert(id, change);
+        }
+    }
+}
+
+/// Of a full table the oldest mark goes that the primary does not know of, or never named.
+fn make_room(common: &mut GroupCommon) -> bool {
+    let strays = common.marks.marks().filter(|mark| mark.lost || mark.name.is_empty());
+    let Some(oldest) = strays.min_by_key(|mark| (mark.wall, mark.id)).map(|mark| mark.id) else { return false };
+    common.marks.remove(oldest);
+    true
+}
+
+/// After a start, and after a promotion: what the peer knows of each mark is not known.
+fn look_at_role(group: &mut Group) {
+    let Group { common, marks: desk, primary, .. } = group;
+    let role = common.role();
+    if desk.role.replace(role) == Some(role) {
+        return;
+    }
+    desk.session_ends();
+    desk.unsettled.clear();
+    if role == Role::Secondary {
+        return;
+    }
+    let stream = primary.peer.outbox.stream();
+    let queued: Vec<_> = stream.map(marks_in).unwrap_or_default();
+    for (id, seq, wall) in queued {
+        // A start went on from the log of the queue: what stands there is of this run now.
+        let known = common.marks.get(id).cloned();
+        let position = common.position(seq);
+        common.marks.put(Mark { id, position, wall, lost: false, ..known.unwrap_or_default() });
+    }
+    desk.unsettled = common.marks.marks().map(|mark| mark.id).collect();
+}
+
+/// Marks of the queue, each with its number.
+fn marks_in(stream: &PeerStream) -> Vec<(MarkId, Seq, crate::Wall)> {
+    let marks = stream.queue().after(Seq::NONE).filter(|item| item.flags & flags::MARK != 0);
+    marks.map(|item| (MarkId(item.offset), item.seq, item.wall)).collect()
+}
+
+/// Rule 10: what leaves the queue without having reached the peer is, as far as this node knows, nowhere but here.
+fn lose_what_left_the_stream(group: &mut Group, cx: &mut Cx) {
+    let Group { common, primary, marks: desk, .. } = group;
+    if common.role() != Role::Primary || !common.marks.has_open() {
+        return;
+    }
+    let stream = primary.peer.outbox.stream();
+    let began = stream.map(|stream| (common.sb.identity.incarnation, stream.began()));
+    let is_on_its_way = |mark: &Mark| {
+        let Position { incarnation, seq, .. } = mark.position;
+        began.is_some_and(|(run, from)| incarnation == run && seq > from)
+    };
+    let gone = common.marks.marks().filter(|mark| !mark.there && !mark.lost && !is_on_its_way(mark));
+    let gone: Vec<Mark> = gone.cloned().collect();
+    for mark in gone {
+        is_lost(common, cx, &mark);
+        // The peer may have it all the same, and says so then.
+        desk.unsettled.insert(mark.id);
+    }
+}
+
+/// Orders whose marks stand in the file.
+fn answer(group: &mut Group, cx: &mut Cx) {
+    let Group { common, primary, marks: desk, .. } = group;
+    let log = &primary.peer.outbox.log;
+    let is_due = |owed: &OwedAnswer| common.marks.is_recorded(owed.mark) && log.has(owed.seq);
+    let (due, owed) = core::mem::take(&mut desk.answers).into_iter().partition::<Vec<_>, _>(is_due);
+    desk.answers = owed;
+    due.into_iter().for_each(|owed| cx.answer(owed.id, owed.result));
+}
+
+/// Tells the peer what it has not answered in this session.
+fn tell(group: &mut Group, cx: &mut Cx, link: LinkId) {
+    let Group { common, primary, marks: desk, .. } = group;
+    let greeting = &primary.peer.greeting;
+    let is_met =
+        greeting.unfit().is_none() && greeting.hello().is_some_and(|hello| hello.identity.role == Role::Secondary);
+    if desk.unsettled.is_empty() || !is_met {
+        return;
+    }
+    let is_open = primary.peer.outbox.stream().is_some_and(PeerStream::is_open);
+    for id in &desk.unsettled {
+        let (Some(mark), Some(change)) = (common.marks.get(*id), common.marks.change_of(*id)) else { continue };
+        // A mark that is on its way is told of in the session that brings it.
+        let may_tell = mark.there || mark.lost || is_open;
+        if !may_tell || mark.name.is_empty() || desk.told.get(id) == Some(&change) {
+            continue;
+        }
+        desk.told.insert(*id, change);
+        let header =
+            FrameHeader { seq: Seq(change), ..FrameHeader::new(FrameKind::MarkTerms, cx.peer.session, common.id()) };
+        cx.send(link, header, SendPayload::Control(mark.encode()));
+    }
+}
+
+/// Tells the primary what stands in the file, and what will not come.
+fn reply(group: &mut Group, cx: &mut Cx, link: LinkId) {
+    let Group { common, secondary, marks: desk, .. } = group;
+    if desk.is_at_rest() && !common.marks.has_dropped() {
+        return;
+    }
+    let progress = secondary.replica.progress();
+    let run = (progress.generation(), progress.incarnation());
+    let begins = secondary.begins_stream();
+    let is_to_come = |mark: &Mark| {
+        let is_of_run = (mark.position.generation, mark.position.incarnation) == run;
+        begins || is_of_run && mark.position.seq > progress.durable_on_disk()
+    };
+    let gone = desk.expected.iter().filter(|(_, (mark, _))| !is_to_come(mark));
+    let gone: Vec<_> = gone.map(|(id, (_, change))| (*id, *change)).collect();
+    for (id, change) in gone {
+        desk.expected.remove(&id);
+        desk.unknown.push((id, change));
+    }
+    // Before that a start could bring it back from the journal.
+    let is_through = |mark: &Mark| {
+        let is_of_run = (mark.position.generation, mark.position.incarnation) == run;
+        !is_of_run || mark.position.seq <= progress.applied_on_disk()
+    };
+    let drops = common.marks.has_dropped();
+    let dropped = common
+        .marks
+        .marks()
+        .filter(|mark| drops && mark.dropped && is_through(mark) && common.marks.is_recorded(mark.id));
+    let dropped: Vec<_> = dropped.map(|mark| mark.id).collect();
+    for id in dropped {
+        common.marks.remove(id);
+        desk.unknown.extend(desk.owed.remove(&id).map(|change| (id, change)));
+    }
+    let says = |kind_flags: u16, id: MarkId, change: u64, position: Position| FrameHeader {
+        flags: kind_flags,
+        offset: id.0,
+        length: change,
+        seq: position.seq,
+        incarnation: position.incarnation,
+        generation_tag: position.generation.tag,
+        ..FrameHeader::new(FrameKind::MarkThere, cx.peer.session, common.id())
+    };
+    let mut due: Vec<FrameHeader> = Vec::new();
+    let unknown = core::mem::take(&mut desk.unknown).into_iter();
+    due.extend(unknown.map(|(id, change)| says(flags::UNKNOWN, id, change, Position::default())));
+    desk.owed.retain(|id, change| {
+        let Some(mark) = common.marks.get(*id) else { return false };
+        if mark.dropped || !common.marks.is_recorded(*id) && !injected(Fault::MarkToldEarly) {
+            return true;
+        }
+        due.push(says(0, *id, *change, mark.position));
+        false
+    });
+    due.into_iter().for_each(|header| cx.send(link, header, SendPayload::None));
+}
+
+/// The marks of a group, for people.
+pub(crate) fn shown(common: &GroupCommon) -> Vec<Mark> {
+    let mut marks: Vec<Mark> = common.marks.marks().filter(|mark| !mark.dropped).cloned().collect();
+    for mark in marks.iter_mut().filter(|mark| mark.name.is_empty()) {
+        mark.name = unnamed(mark.id);
+    }
+    marks.sort_by_key(|mark| (mark.wall, mark.id));
+    marks
+}
+
+/// What a mark is called that came without its terms.
+fn unnamed(id: MarkId) -> String {
+    format!("mark-{}-{}", id.node().0, id.0 & MarkId::COUNTER_MAX)
+}

@@ -1,0 +1,236 @@
+//! The marks that a node has on record of a group, and how they get there.
+//!
+//! A mark's slot is durable before anybody is told of it: on a primary whoever set it, on a secondary its primary. Each change of a mark
+//! has a number, so that who waits for one knows whether it stands in the file.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::context::Cx;
+use crate::formats::cell::{self, CELL_BYTES, CellHead, RELIED_ON_FROM, Rejected};
+use crate::formats::marks::{self, CELLS, KIND, Mark, SLOTS_PER_CELL};
+use crate::ids::{MarkId, NodeId, Position};
+use crate::limits::MARKS_MAX;
+use crate::shared::operation_slots::{OperationSlots, SlotOperation};
+use crate::time::Wall;
+use crate::{Store, WriteBytes};
+
+/// A mark, and the number of its last change.
+#[derive(Clone, Debug)]
+struct Slot {
+    mark: Mark,
+    change: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct MarkTable {
+    slots: Vec<Option<Slot>>,
+    updates: [u64; CELLS],
+    /// Cells that say less than the table.
+    changed: BTreeSet<usize>,
+    /// The cell that is being written.
+    writing: Option<usize>,
+    /// The last change.
+    last_change: u64,
+    /// Marks that are durable in the journal, and have no slot yet.
+    arrived: Vec<(MarkId, Position, Wall)>,
+    /// Marks of which the peer has said nothing, and those that are dropped.
+    open: usize,
+    dropped: usize,
+    /// The counter of the newest id.
+    last_id: u64,
+}
+
+impl Default for MarkTable {
+    fn default() -> MarkTable {
+        MarkTable {
+            slots: Vec::new(),
+            updates: [0; CELLS],
+            changed: BTreeSet::new(),
+            writing: None,
+            last_change: 0,
+            arrived: Vec::new(),
+            open: 0,
+            dropped: 0,
+            last_id: 0,
+        }
+    }
+}
+
+/// What a start found.
+pub(crate) enum FoundMarks {
+    Whole,
+    /// So many cells cannot be read: their marks are lost.
+    Damaged(usize),
+    OtherVersion(u16),
+}
+
+impl MarkTable {
+    /// The file as a start reads it.
+    pub fn take_up(&mut self, tag: u64, bytes: &[u8]) -> FoundMarks {
+        *self = MarkTable::default();
+        let mut damaged = 0;
+        for index in 0..CELLS {
+            let offset = index as u64 * CELL_BYTES;
+            let part = bytes.get(offset as usize..(offset + CELL_BYTES) as usize).unwrap_or_default();
+            let choice = cell::choose(KIND, tag, offset, part);
+            self.updates[index] = choice.highest;
+            let read = choice.newest.and_then(|(_, body)| marks::decode_slots(body));
+            match read {
+                Ok(found) => {
+                    damaged += usize::from(choice.ambiguous);
+                    self.put_back(index, found);
+                }
+                Err(Rejected::Blank) => {}
+                Err(Rejected::VersionUnknown(version)) => return FoundMarks::OtherVersion(version),
+                Err(_) => damaged += 1,
+            }
+        }
+        let own = self.marks().map(|mark| mark.id.0 & MarkId::COUNTER_MAX).max();
+        self.last_id = own.unwrap_or(0);
+        self.recount();
+        if damaged > 0 { FoundMarks::Damaged(damaged) } else { FoundMarks::Whole }
+    }
+
+    fn put_back(&mut self, cell: usize, found: Vec<Option<Mark>>) {
+        for (at, mark) in (cell * SLOTS_PER_CELL..).zip(found) {
+            let Some(mark) = mark else { continue };
+            self.slots.resize(self.slots.len().max(at + 1), None);
+            self.slots[at] = Some(Slot { mark, change: 0 });
+        }
+    }
+
+    /// All marks, also those that are dropped and of which the peer has not heard.
+    pub fn marks(&self) -> impl Iterator<Item = &Mark> {
+        self.slots.iter().flatten().map(|slot| &slot.mark)
+    }
+
+    pub fn get(&self, id: MarkId) -> Option<&Mark> {
+        self.marks().find(|mark| mark.id == id)
+    }
+
+    /// The newest mark of that name that people see.
+    pub fn named(&self, name: &str) -> Option<&Mark> {
+        let named = self.marks().filter(|mark| !mark.dropped && mark.name == name);
+        named.max_by_key(|mark| (mark.wall, mark.id))
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.marks().count() >= MARKS_MAX
+    }
+
+    /// An id that no mark has, of this node.
+    pub fn next_id(&mut self, node: NodeId) -> MarkId {
+        self.last_id += 1;
+        MarkId(u64::from(node.0) << MarkId::COUNTER_BITS | self.last_id)
+    }
+
+    /// A new mark, or a mark as it is from now on. False: there is no room.
+    pub fn put(&mut self, mark: Mark) -> bool {
+        let same = self.slots.iter().position(|slot| slot.as_ref().is_some_and(|slot| slot.mark.id == mark.id));
+        let free = || self.slots.iter().position(Option::is_none);
+        let at = same.or_else(free).unwrap_or(self.slots.len());
+        if at >= MARKS_MAX {
+            return false;
+        }
+        self.slots.resize(self.slots.len().max(at + 1), None);
+        self.last_change += 1;
+        self.slots[at] = Some(Slot { mark, change: self.last_change });
+        self.changed.insert(at / SLOTS_PER_CELL);
+        self.recount();
+        true
+    }
+
+    /// Its slot is free.
+    pub fn remove(&mut self, id: MarkId) {
+        if let Some(at) = self.slots.iter().position(|slot| slot.as_ref().is_some_and(|slot| slot.mark.id == id)) {
+            self.slots[at] = None;
+            self.last_change += 1;
+            self.changed.insert(at / SLOTS_PER_CELL);
+            self.recount();
+        }
+    }
+
+    fn recount(&mut self) {
+        self.open = self.marks().filter(|mark| !mark.there && !mark.lost).count();
+        self.dropped = self.marks().filter(|mark| mark.dropped).count();
+    }
+
+    /// Of some marks it is not known whether they reach the peer.
+    pub fn has_open(&self) -> bool {
+        self.open > 0
+    }
+
+    /// Some are dropped, and their slots not free.
+    pub fn has_dropped(&self) -> bool {
+        self.dropped > 0
+    }
+
+    /// A mark of the stream is durable in the journal.
+    pub fn arrive(&mut self, id: MarkId, position: Position, wall: Wall) {
+        self.arrived.push((id, position, wall));
+    }
+
+    pub fn take_arrived(&mut self) -> Vec<(MarkId, Position, Wall)> {
+        core::mem::take(&mut self.arrived)
+    }
+
+    /// The number of the last change of this mark.
+    pub fn change_of(&self, id: MarkId) -> Option<u64> {
+        self.slots.iter().flatten().find(|slot| slot.mark.id == id).map(|slot| slot.change)
+    }
+
+    /// All changes stand in the file.
+    pub fn is_durable(&self) -> bool {
+        self.changed.is_empty() && self.writing.is_none() && self.arrived.is_empty()
+    }
+
+    /// The mark stands in the file as it is.
+    pub fn is_recorded(&self, id: MarkId) -> bool {
+        let at = self.slots.iter().position(|slot| slot.as_ref().is_some_and(|slot| slot.mark.id == id));
+        at.is_some_and(|at| {
+            let cell = at / SLOTS_PER_CELL;
+            !self.changed.contains(&cell) && self.writing.is_none_or(|writing| writing != cell)
+        })
+    }
+
+    /// Writes the next cell that says less than the table, unless one is on its way.
+    pub fn write_next(&mut self, cx: &mut Cx, slots: &mut OperationSlots, head: CellHead) {
+        if self.writing.is_some() {
+            return;
+        }
+        let Some(index) = self.changed.pop_first() else { return };
+        self.writing = Some(index);
+        self.write(cx, slots, head, index);
+    }
+
+    fn write(&mut self, cx: &mut Cx, slots: &mut OperationSlots, head: CellHead, index: usize) {
+        self.updates[index] += 1;
+        let head = CellHead { update: self.updates[index], offset: index as u64 * CELL_BYTES, ..head };
+        let first = index * SLOTS_PER_CELL;
+        let in_cell = (first..first + SLOTS_PER_CELL).map(|at| self.slots.get(at)?.as_ref().map(|slot| &slot.mark));
+        let image = cell::encode(KIND, &head, &marks::encode_slots(in_cell));
+        let token = slots.start(SlotOperation::MarksCell);
+        let (store, offset) = (Store::Marks(slots.group()), head.slot_offset());
+        cx.write(token, store, offset, vec![WriteBytes::Meta(image)], true);
+    }
+
+    /// The cell is written; before the first update that counts it is written once more.
+    pub fn written(&mut self, cx: &mut Cx, slots: &mut OperationSlots, head: CellHead) {
+        let Some(index) = self.writing else { return };
+        if self.updates[index] < RELIED_ON_FROM {
+            return self.write(cx, slots, head, index);
+        }
+        self.writing = None;
+        self.write_next(cx, slots, head);
+    }
+}
+
+/// What people are told of cells that cannot be read.
+pub(crate) fn lost_words(cells: usize) -> alloc::string::String {
+    format!(
+        "{cells} cells of the file 'marks' are damaged: marks that stood there are lost. Volumes, journal and order are not concerned"
+    )
+}

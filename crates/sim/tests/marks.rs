@@ -1,0 +1,236 @@
+//! Marks: named points of the write order, at the same position on both nodes.
+// proves: rule 4
+
+use engine::coverage::CoveragePoint;
+use engine::limits::{KIB, MARKS_MAX, MIB};
+use engine::marks::Mark;
+use engine::state::{Degrade, Mode, Policy, State};
+use engine::{Command, CommandResult, GroupId, RefusalCode, Seq};
+use sim::checkers::marks::durable_marks;
+use sim::options::SimOptions;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options, state};
+
+const OTHER: GroupId = GroupId(1);
+
+fn roomy(mode: Mode) -> SimOptions {
+    SimOptions {
+        queue_bytes: 4 * MIB,
+        wait_limit_ms: 30_000,
+        degrade: Degrade::Queue,
+        ..options(mode, Policy::Degrade)
+    }
+}
+
+fn in_step(options: SimOptions) -> ScenarioWorld {
+    may_inject();
+    let mut world = ScenarioWorld::in_peace(options);
+    world.write_done(0, 0, 8 * KIB);
+    world.until("it replicates", |world| state(world) == Some(State::Replicating) && world.in_step());
+    world
+}
+
+fn sets(world: &mut ScenarioWorld, node: usize, groups: &[GroupId], name: &str) -> Vec<CommandResult> {
+    let ids = world.mark(node, groups, name);
+    let result = |world: &ScenarioWorld, at: usize| world.cluster.ledger.result(ids[at]).cloned();
+    world.until("the marks are answered", |world| (0..ids.len()).all(|at| result(world, at).is_some()));
+    (0..ids.len()).filter_map(|at| result(world, at)).collect()
+}
+
+fn is_set(world: &mut ScenarioWorld, name: &str) {
+    let answers = sets(world, 0, &[GROUP], name);
+    assert!(matches!(answers[..], [CommandResult::Done(_)]), "{answers:?}");
+}
+
+fn mark(world: &ScenarioWorld, node: usize, name: &str) -> Option<Mark> {
+    world.figures(node).marks.into_iter().find(|mark| mark.name == name)
+}
+
+/// Both nodes have it, at one position; which.
+fn is_on_both(world: &mut ScenarioWorld, name: &str) -> Seq {
+    world.until("it is there", |world| mark(world, 0, name).is_some_and(|mark| mark.there));
+    let (here, there) = (mark(world, 0, name).unwrap(), mark(world, 1, name).unwrap());
+    assert_eq!((here.position, here.moment, here.locked), (there.position, there.moment, there.locked));
+    here.position.seq
+}
+
+fn refused(world: &mut ScenarioWorld, node: usize, groups: &[GroupId], name: &str) -> RefusalCode {
+    match &sets(world, node, groups, name)[0] {
+        CommandResult::Refused(refusal) => refusal.code,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// What was written before lies before it, what comes then behind it; and it is there under its name.
+#[test]
+fn a_mark_has_a_number_of_its_own_and_both_nodes_have_it() {
+    for mode in [Mode::Sync, Mode::Nearsync, Mode::Async] {
+        let mut world = in_step(roomy(mode));
+        for round in 0..3 {
+            world.write_done(0, round * 64 * KIB, 8 * KIB);
+            let before = world.figures(0).identity.position.seq;
+            is_set(&mut world, &format!("m{round}"));
+            world.write_done(1, round * 64 * KIB, 8 * KIB);
+            assert_eq!(is_on_both(&mut world, &format!("m{round}")), before.next(), "{mode:?}");
+        }
+        assert!(world.checkers.marks.checked() >= 3);
+        world.drain();
+    }
+}
+
+/// The same name again is the same mark; a name that could be a rollback point's is none; the secondary sets none.
+#[test]
+fn what_cannot_be_set_is_refused() {
+    let mut world = in_step(roomy(Mode::Async));
+    is_set(&mut world, "nightly");
+    let again = sets(&mut world, 0, &[GROUP], "nightly");
+    assert!(matches!(&again[..], [CommandResult::Unchanged(text)] if text.contains("taken already")), "{again:?}");
+    for name in ["", "-x", "a b", "before-sync-1"] {
+        assert_eq!(refused(&mut world, 0, &[GROUP], name), RefusalCode::MarkName, "{name:?}");
+    }
+    assert_eq!(refused(&mut world, 1, &[GROUP], "x"), RefusalCode::NotPrimary);
+    let lock = |name: &str| Command::LockMark { name: name.into(), locked: true };
+    assert_eq!(world.refusal(0, lock("none")).code, RefusalCode::NoSuchMark);
+    assert_eq!(world.refusal(1, lock("nightly")).code, RefusalCode::NotPrimary);
+    for n in 1..MARKS_MAX {
+        world.mark(0, &[GROUP], &format!("n{n}"));
+    }
+    assert_eq!(refused(&mut world, 0, &[GROUP], "one-more"), RefusalCode::MarksFull);
+    is_on_both(&mut world, &format!("n{}", MARKS_MAX - 1));
+    assert_eq!(world.figures(1).marks.len(), MARKS_MAX);
+}
+
+/// A lock is known to both nodes, and a dropped mark to neither.
+#[test]
+fn a_locked_mark_is_dropped_only_by_whoever_says_so() {
+    let mut world = in_step(roomy(Mode::Async));
+    is_set(&mut world, "a");
+    let lock = |locked| Command::LockMark { name: "a".into(), locked };
+    assert!(matches!(world.order(0, lock(true)), CommandResult::Done(_)));
+    assert!(matches!(world.order(0, lock(true)), CommandResult::Unchanged(_)));
+    world.until("the peer knows of the lock", |world| mark(world, 1, "a").is_some_and(|mark| mark.locked));
+    let drop = |override_lock| Command::DropMark { name: "a".into(), override_lock };
+    assert_eq!(world.refusal(0, drop(false)).code, RefusalCode::MarkLocked);
+    assert!(matches!(world.order(0, drop(true)), CommandResult::Done(_)));
+    assert_eq!(mark(&world, 0, "a"), None);
+    let is_gone = |world: &ScenarioWorld, node| durable_marks(&world.cluster, node, GROUP).is_empty();
+    world.until("nobody has it", |world| is_gone(world, 0) && is_gone(world, 1));
+    // Its name is free.
+    is_set(&mut world, "a");
+    is_on_both(&mut world, "a");
+}
+
+/// A queue that waits for the link carries it; one that is dropped leaves it here alone, and says so (rule 10).
+#[test]
+fn a_mark_waits_in_the_queue_and_is_lost_with_it() {
+    let mut world = in_step(roomy(Mode::Async));
+    world.cut([false; 2]);
+    world.write_done(0, 0, 8 * KIB);
+    is_set(&mut world, "queued");
+    world.write_done(0, 64 * KIB, 8 * KIB);
+    world.until("it queues", |world| state(world) == Some(State::Queuing));
+    assert!(mark(&world, 0, "queued").is_some_and(|mark| !mark.there && !mark.lost));
+    world.restore_path();
+    is_on_both(&mut world, "queued");
+    world.cut([false; 2]);
+    world.until("the loss of the link is known", |world| state(world) == Some(State::Queuing));
+    is_set(&mut world, "dropped");
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_) | CommandResult::Warning(_)));
+    assert!(mark(&world, 0, "dropped").is_some_and(|mark| mark.lost));
+    let alone = sets(&mut world, 0, &[GROUP], "alone");
+    assert!(matches!(&alone[..], [CommandResult::Warning(text)] if text.contains("here alone")), "{alone:?}");
+    world.restore_path();
+    world.order(0, Command::Sync { full: false });
+    world.drain();
+    world.pass(SECOND);
+    assert!(world.coverage(0, CoveragePoint::MarkLost) > 0);
+    for name in ["dropped", "alone"] {
+        assert!(mark(&world, 0, name).is_some_and(|mark| mark.lost && !mark.there));
+        assert_eq!(mark(&world, 1, name), None, "{name}");
+    }
+}
+
+/// The queue stands on disk: a mark keeps its place between what is read back.
+#[test]
+fn a_mark_keeps_its_place_in_a_queue_on_disk() {
+    let spilled = SimOptions { queue_bytes: 128 * KIB, queue_disk_bytes: 4 * MIB, ..roomy(Mode::Async) };
+    let mut world = in_step(spilled);
+    world.cut([false; 2]);
+    for n in 0..40 {
+        world.write_done(0, n * 16 * KIB, 16 * KIB);
+        if n == 20 {
+            is_set(&mut world, "spilled");
+        }
+    }
+    assert!(world.coverage(0, CoveragePoint::QueueSpilled) > 0);
+    world.restore_path();
+    is_on_both(&mut world, "spilled");
+    world.drain();
+}
+
+/// A mark is answered once it stands in the log of the queue, and a start brings it back from there.
+#[test]
+fn a_mark_in_the_log_survives_its_primary() {
+    let logged = SimOptions { queue_disk_bytes: 4 * MIB, queue_durable: true, ..roomy(Mode::Async) };
+    for power in [false, true] {
+        let mut world = in_step(logged.clone());
+        let is_open = |world: &ScenarioWorld| world.coverage(0, CoveragePoint::QueueLogOpened) > 0;
+        world.until("the log is open", is_open);
+        world.cut([false; 2]);
+        world.write_done(0, 0, 8 * KIB);
+        is_set(&mut world, "logged");
+        world.write_done(0, 32 * KIB, 8 * KIB);
+        let at = mark(&world, 0, "logged").unwrap().position.seq;
+        world.crash(0, power, SECOND);
+        world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+        world.restore_path();
+        assert_eq!(is_on_both(&mut world, "logged"), at, "power {power}");
+        world.drain();
+    }
+}
+
+/// Whoever is promoted has the marks that were there, and sets others.
+#[test]
+fn marks_outlive_a_change_of_roles() {
+    let mut world = in_step(roomy(Mode::Async));
+    is_set(&mut world, "before");
+    is_on_both(&mut world, "before");
+    world.cut([false; 2]);
+    is_set(&mut world, "never-sent");
+    world.crash(0, true, 5 * SECOND);
+    assert!(!matches!(world.promote(1, true), CommandResult::Refused(_)));
+    world.restore_path();
+    assert!(mark(&world, 1, "before").is_some());
+    let answers = sets(&mut world, 1, &[GROUP], "after");
+    assert!(matches!(answers[..], [CommandResult::Warning(_)]), "{answers:?}");
+    world.until("the old primary is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+    assert_eq!(mark(&world, 0, "never-sent").map(|mark| (mark.there, mark.lost)), Some((false, true)));
+}
+
+/// One moment over two groups: what was acknowledged before lies before both marks.
+#[test]
+fn marks_of_several_groups_are_of_one_moment() {
+    let mut world = in_step(SimOptions { pairs: vec![[0, 1], [0, 1]], ..roomy(Mode::Async) });
+    let primary = world.cluster.primary(OTHER);
+    if primary != 0 {
+        let code = refused(&mut world, 0, &[GROUP, OTHER], "both");
+        assert_eq!(code, RefusalCode::NotPrimary);
+        assert!(world.figures(0).marks.is_empty(), "none of them is set");
+        return;
+    }
+    world.command(0, OTHER, Command::Sync { full: true });
+    let is_in_step = |world: &ScenarioWorld| world.cluster.in_step(OTHER);
+    world.until("the other one is in step", is_in_step);
+    for round in 0..4 {
+        world.write_to(GROUP, 0, round * 16 * KIB, 8 * KIB);
+        world.write_to(OTHER, 0, round * 16 * KIB, 8 * KIB);
+        let ids = world.mark(0, &[GROUP, OTHER], &format!("both{round}"));
+        world.write_to(OTHER, 1, round * 16 * KIB, 8 * KIB);
+        world.write_to(GROUP, 1, round * 16 * KIB, 8 * KIB);
+        world.pass(200 * MILLISECOND);
+        let is_done = |id| matches!(world.cluster.ledger.result(id), Some(CommandResult::Done(_)));
+        assert!(ids.into_iter().all(is_done));
+    }
+    assert!(world.coverage(0, CoveragePoint::MarkMoment) > 0);
+    let moment = |group| world.cluster[0].status_of(group).unwrap().marks[0].moment;
+    assert!(moment(GROUP) > 0 && moment(GROUP) == moment(OTHER));
+}
