@@ -158,6 +158,9 @@ fn start_with(mut superblocks: Vec<u8>, batch: &[u8], undo: &[u8]) -> Started {
                 let stands = undo.get(offset as usize..(offset + u64::from(length)) as usize);
                 done(token, IoDone::Meta(stands.map_or(vec![0; length as usize], <[u8]>::to_vec)));
             }
+            Output::ReadMeta { token, store: Store::Marks(_), length, .. } => {
+                done(token, IoDone::Meta(vec![0; length as usize]));
+            }
             Output::ReadMeta { token, offset, length, .. } => {
                 done(token, IoDone::Meta(journal[offset as usize..][..length as usize].to_vec()));
             }

@@ -31,8 +31,7 @@ const LOCKED: u16 = 1;
 const THERE: u16 = 2;
 const LOST: u16 = 4;
 const DROPPED: u16 = 8;
-const SETTLED: u16 = 16;
-const BITS: u16 = LOCKED | THERE | LOST | DROPPED | SETTLED;
+const BITS: u16 = LOCKED | THERE | LOST | DROPPED;
 
 /// A named point of the write order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,8 +53,6 @@ pub struct Mark {
     pub lost: bool,
     /// Gone for people; its slot is free once the peer has heard of it.
     pub dropped: bool,
-    /// Of a primary: the peer knows all of this, and has answered.
-    pub settled: bool,
 }
 
 impl Mark {
@@ -65,7 +62,7 @@ impl Mark {
         w.position(self.position);
         w.u64(self.wall.0);
         w.u64(self.moment);
-        let bits = [self.locked, self.there, self.lost, self.dropped, self.settled];
+        let bits = [self.locked, self.there, self.lost, self.dropped];
         w.u16(bits.into_iter().enumerate().fold(0, |bits, (at, bit)| bits | u16::from(bit) << at));
         w.u8(self.name.len() as u8);
         w.0.extend_from_slice(self.name.as_bytes());
@@ -93,7 +90,6 @@ impl Mark {
             there: bits & THERE != 0,
             lost: bits & LOST != 0,
             dropped: bits & DROPPED != 0,
-            settled: bits & SETTLED != 0,
         }))
     }
 

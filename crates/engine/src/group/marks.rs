@@ -60,6 +60,11 @@ pub(crate) struct MarkDesk {
 }
 
 impl MarkDesk {
+    /// The group has started, once more perhaps.
+    pub fn starts(&mut self) {
+        self.role = None;
+    }
+
     /// Nothing is to be said to the primary.
     fn is_at_rest(&self) -> bool {
         self.expected.is_empty() && self.owed.is_empty() && self.unknown.is_empty()
@@ -138,7 +143,7 @@ pub(crate) fn command_set(group: &mut Group, cx: &mut Cx, id: CommandId, name: &
 
 fn set(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, moment: u64) {
     let Group { common, primary, marks: desk, .. } = group;
-    let mark_id = common.marks.next_id(common.node);
+    let mark_id = common.marks.next_id(common.node, cx.now.wall);
     let outbox = &mut primary.peer.outbox;
     let streamed = outbox.streams();
     let (wall, seq) = if streamed && !injected(Fault::MarkUnnumbered) {
@@ -348,7 +353,8 @@ fn take_arrived(group: &mut Group, cx: &mut Cx) {
         let mark = Mark { id, position, wall, there: true, lost: false, ..mark };
         cx.coverage.hit(CoveragePoint::MarkArrived);
         if common.marks.is_full() && !make_room(common) || !common.marks.put(mark) {
-            desk.unknown.extend(told.map(|change| (id, change)));
+            // Nobody is told of more at once than a group has.
+            desk.unknown.extend(told.filter(|_| desk.unknown.len() < MARKS_MAX).map(|change| (id, change)));
             continue;
         }
         if let Some(change) = told {
@@ -380,10 +386,17 @@ fn look_at_role(group: &mut Group) {
     let stream = primary.peer.outbox.stream();
     let queued: Vec<_> = stream.map(marks_in).unwrap_or_default();
     for (id, seq, wall) in queued {
-        // A start went on from the log of the queue: what stands there is of this run now.
+        // A start went on from the log of the queue: what stands there is of this run now. What is not in the table is new, or was dropped.
         let known = common.marks.get(id).cloned();
         let position = common.position(seq);
-        common.marks.put(Mark { id, position, wall, lost: false, ..known.unwrap_or_default() });
+        if known.is_some() || common.marks.is_newer(id) {
+            common.marks.put(Mark { id, position, wall, lost: false, ..known.unwrap_or_default() });
+        }
+    }
+    // Their terms never came, and whoever could have told is not primary any more.
+    let unnamed_marks: Vec<Mark> = common.marks.marks().filter(|mark| mark.name.is_empty()).cloned().collect();
+    for mark in unnamed_marks {
+        common.marks.put(Mark { name: unnamed(mark.id), ..mark });
     }
     desk.unsettled = common.marks.marks().map(|mark| mark.id).collect();
 }
@@ -419,7 +432,9 @@ fn lose_what_left_the_stream(group: &mut Group, cx: &mut Cx) {
 fn answer(group: &mut Group, cx: &mut Cx) {
     let Group { common, primary, marks: desk, .. } = group;
     let log = &primary.peer.outbox.log;
-    let is_due = |owed: &OwedAnswer| common.marks.is_recorded(owed.mark) && log.has(owed.seq);
+    // One that was dropped meanwhile, and is gone, is waited for no longer.
+    let is_known = |mark: MarkId| common.marks.get(mark).is_some();
+    let is_due = |owed: &OwedAnswer| (common.marks.is_recorded(owed.mark) || !is_known(owed.mark)) && log.has(owed.seq);
     let (due, owed) = core::mem::take(&mut desk.answers).into_iter().partition::<Vec<_>, _>(is_due);
     desk.answers = owed;
     due.into_iter().for_each(|owed| cx.answer(owed.id, owed.result));

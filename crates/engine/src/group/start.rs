@@ -34,6 +34,7 @@ impl Group {
             return;
         }
         self.common.lifecycle.enter(Phase::Running);
+        self.marks.starts();
         peer_window::remember(&mut self.common, cx.now.mono);
         self.secondary.may_count();
         self.common.bits().store_device_sizes(cx);

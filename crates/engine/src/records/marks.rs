@@ -17,6 +17,8 @@ use crate::shared::operation_slots::{OperationSlots, SlotOperation};
 use crate::time::Wall;
 use crate::{Store, WriteBytes};
 
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
 /// A mark, and the number of its last change.
 #[derive(Clone, Debug)]
 struct Slot {
@@ -121,10 +123,15 @@ impl MarkTable {
         self.marks().count() >= MARKS_MAX
     }
 
-    /// An id that no mark has, of this node.
-    pub fn next_id(&mut self, node: NodeId) -> MarkId {
-        self.last_id += 1;
+    /// An id that no mark has, or had before it was dropped, of this node.
+    pub fn next_id(&mut self, node: NodeId, wall: Wall) -> MarkId {
+        self.last_id = (self.last_id + 1).max(wall.0 / NANOS_PER_SECOND).min(MarkId::COUNTER_MAX);
         MarkId(u64::from(node.0) << MarkId::COUNTER_BITS | self.last_id)
+    }
+
+    /// A mark of this id was never in the table.
+    pub fn is_newer(&self, id: MarkId) -> bool {
+        id.0 & MarkId::COUNTER_MAX > self.last_id
     }
 
     /// A new mark, or a mark as it is from now on. False: there is no room.
@@ -137,6 +144,7 @@ impl MarkTable {
         }
         self.slots.resize(self.slots.len().max(at + 1), None);
         self.last_change += 1;
+        self.last_id = self.last_id.max(mark.id.0 & MarkId::COUNTER_MAX);
         self.slots[at] = Some(Slot { mark, change: self.last_change });
         self.changed.insert(at / SLOTS_PER_CELL);
         self.recount();

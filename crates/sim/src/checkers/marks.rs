@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::cell::{self, CELL_BYTES};
 use engine::marks::{self, Mark};
 use engine::wire::{FrameHeader, FrameKind, flags};
-use engine::{Event, GroupId, Position, Seq, Store};
+use engine::{CommandId, CommandResult, Event, GroupId, Position, Seq, Store};
 
 use crate::nodes::{SimCluster, tag_of};
 use crate::oracle::{Oracle, OracleFailure};
@@ -15,6 +15,8 @@ pub struct MarkChecker {
     /// Of the present run of a node: numbers that marks have, and the last one that a write has.
     own: BTreeMap<(usize, GroupId), BTreeSet<Seq>>,
     written: BTreeMap<(usize, GroupId), Seq>,
+    /// Orders to set a mark that are not answered.
+    asked: BTreeMap<CommandId, (usize, GroupId, String)>,
     /// So many writes a node has numbered, in all of its groups.
     numbered: BTreeMap<usize, u64>,
     /// How many it had when it set the first mark of a moment.
@@ -50,6 +52,28 @@ impl MarkChecker {
                 Err(order(header.group, what))
             }
         }
+    }
+
+    /// Somebody orders a mark.
+    pub fn is_ordered(&mut self, id: CommandId, (node, group): (usize, GroupId), name: &str) {
+        self.asked.insert(id, (node, group, name.to_owned()));
+    }
+
+    /// Whoever is told that a mark is set finds it after a loss of power, unless it was dropped meanwhile.
+    pub fn hears_answer(
+        &mut self,
+        cluster: &SimCluster,
+        id: CommandId,
+        answer: &CommandResult,
+    ) -> Result<(), OracleFailure> {
+        let Some((node, group, name)) = self.asked.remove(&id) else { return Ok(()) };
+        let is_set = matches!(answer, CommandResult::Done(_) | CommandResult::Warning(_) | CommandResult::Unchanged(_));
+        let shown =
+            cluster[node].status_of(group).is_some_and(|shown| shown.marks.iter().any(|mark| mark.name == name));
+        if !is_set || !shown || durable_marks(cluster, node, group).iter().any(|mark| mark.name == name) {
+            return Ok(());
+        }
+        Err(order(group, format!("mark {name:?} is said to be set, and is not on record at node {node}")))
     }
 
     pub fn hears(&mut self, (node, group): (usize, GroupId), event: &Event) -> Result<(), OracleFailure> {

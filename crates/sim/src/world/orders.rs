@@ -87,6 +87,7 @@ impl World {
         let command = Command::Mark { name: name.into(), moment: 0 };
         let typed: Vec<_> = groups.iter().map(|id| (*id, self.cluster.ledger.typed(node, *id, &command))).collect();
         self.log(format_args!("operator to node {node}: mark {groups:?} {name}"));
+        typed.iter().for_each(|(group, id)| self.checkers.marks.is_ordered(*id, (node, *group), name));
         self.input(node, Input::Mark { groups: typed.clone(), name: name.into() });
         typed.into_iter().map(|(_, id)| id).collect()
     }
@@ -94,6 +95,8 @@ impl World {
     /// A command is answered.
     pub(super) fn hears_answer(&mut self, id: CommandId, answer: &CommandResult) {
         self.checkers.overwritten.hears_answer(id, answer);
+        let heard = self.checkers.marks.hears_answer(&self.cluster, id, answer);
+        self.check(heard);
         if let Some(command) = self.unreached.remove(&id)
             && let CommandResult::Unchanged(text) = answer
         {
