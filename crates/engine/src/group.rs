@@ -275,11 +275,7 @@ impl Group {
             FrameKind::Union => {
                 self.secondary.union_named(&mut self.common, cx, &self.primary.peer.greeting, &header, control)
             }
-            FrameKind::MarkTerms => marks::terms(self, cx, &header, control),
-            FrameKind::MarkThere => {
-                marks::answered(self, cx, &header);
-                Some(())
-            }
+            FrameKind::MarkTerms | FrameKind::MarkThere => marks::frame(self, cx, &header, control),
             FrameKind::Saved => {
                 forks::saved(self, cx, &header);
                 Some(())

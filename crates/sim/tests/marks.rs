@@ -9,6 +9,7 @@ use engine::{Command, CommandResult, GroupId, RefusalCode, Seq};
 use sim::checkers::marks::durable_marks;
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options, state};
+use sim::world::orders;
 
 const OTHER: GroupId = GroupId(1);
 
@@ -30,7 +31,7 @@ fn in_step(options: SimOptions) -> ScenarioWorld {
 }
 
 fn sets(world: &mut ScenarioWorld, node: usize, groups: &[GroupId], name: &str) -> Vec<CommandResult> {
-    let ids = world.mark(node, groups, name);
+    let ids = orders::mark(world, node, groups, name);
     let result = |world: &ScenarioWorld, at: usize| world.cluster.ledger.result(ids[at]).cloned();
     world.until("the marks are answered", |world| (0..ids.len()).all(|at| result(world, at).is_some()));
     (0..ids.len()).filter_map(|at| result(world, at)).collect()
@@ -92,7 +93,7 @@ fn what_cannot_be_set_is_refused() {
     assert_eq!(world.refusal(0, lock("none")).code, RefusalCode::NoSuchMark);
     assert_eq!(world.refusal(1, lock("nightly")).code, RefusalCode::NotPrimary);
     for n in 1..MARKS_MAX {
-        world.mark(0, &[GROUP], &format!("n{n}"));
+        orders::mark(&mut world, 0, &[GROUP], &format!("n{n}"));
     }
     assert_eq!(refused(&mut world, 0, &[GROUP], "one-more"), RefusalCode::MarksFull);
     is_on_both(&mut world, &format!("n{}", MARKS_MAX - 1));
@@ -223,7 +224,7 @@ fn marks_of_several_groups_are_of_one_moment() {
     for round in 0..4 {
         world.write_to(GROUP, 0, round * 16 * KIB, 8 * KIB);
         world.write_to(OTHER, 0, round * 16 * KIB, 8 * KIB);
-        let ids = world.mark(0, &[GROUP, OTHER], &format!("both{round}"));
+        let ids = orders::mark(&mut world, 0, &[GROUP, OTHER], &format!("both{round}"));
         world.write_to(OTHER, 1, round * 16 * KIB, 8 * KIB);
         world.write_to(GROUP, 1, round * 16 * KIB, 8 * KIB);
         world.pass(200 * MILLISECOND);

@@ -22,12 +22,13 @@ use crate::group::Group;
 use crate::ids::{CommandId, LinkId, MarkId, Position, Seq};
 use crate::injected_fault::{Fault, injected};
 use crate::limits::MARKS_MAX;
-use crate::peer::stream::PeerStream;
+use crate::peer::outbox::push_mark;
+use crate::peer::stream::{PeerStream, began_at};
 use crate::secondary::rollback::command_drop_point;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::Phase;
 use crate::state::Broken;
-use crate::{CommandResult, Event, IoResult, Refusal, RefusalCode, SendPayload};
+use crate::{Command, CommandResult, Event, IoResult, Refusal, RefusalCode, SendPayload};
 
 /// What rollback points are called.
 const POINTS: &str = "before-sync-";
@@ -127,8 +128,17 @@ pub(crate) fn may_set(group: &Group, name: &str) -> Result<bool, Refusal> {
     Ok(false)
 }
 
+pub(crate) fn command(group: &mut Group, cx: &mut Cx, id: CommandId, command: Command) {
+    match command {
+        Command::Mark { name, moment } => command_set(group, cx, id, &name, moment),
+        Command::LockMark { name, locked } => command_lock(group, cx, id, &name, locked),
+        Command::DropMark { name, override_lock } => command_drop(group, cx, id, &name, override_lock),
+        other => unreachable!("no order about marks: {other:?}"),
+    }
+}
+
 /// An operator sets a mark. Others of the same moment are set in the same turn of the node.
-pub(crate) fn command_set(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, moment: u64) {
+fn command_set(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, moment: u64) {
     match may_set(group, name) {
         Err(refusal) => cx.answer(id, CommandResult::Refused(refusal)),
         Ok(true) => {
@@ -147,7 +157,7 @@ fn set(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, moment: u64) {
     let outbox = &mut primary.peer.outbox;
     let streamed = outbox.streams();
     let (wall, seq) = if streamed && !injected(Fault::MarkUnnumbered) {
-        outbox.push_mark(common, cx, mark_id)
+        push_mark(outbox, common, cx, mark_id)
     } else {
         // Beside a stream it has no number of its own: it names what came before it.
         (common.numbers.last_wall(), common.numbers.last())
@@ -168,7 +178,7 @@ fn set(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, moment: u64) {
 }
 
 /// A mark is locked, or unlocked.
-pub(crate) fn command_lock(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, locked: bool) {
+fn command_lock(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, locked: bool) {
     let Some(mark) = changeable(group, cx, id, name) else { return };
     let word = if locked { "locked" } else { "unlocked" };
     let result = if mark.locked == locked {
@@ -180,7 +190,7 @@ pub(crate) fn command_lock(group: &mut Group, cx: &mut Cx, id: CommandId, name: 
 }
 
 /// A mark is dropped; a locked one only by whoever says so.
-pub(crate) fn command_drop(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, override_lock: bool) {
+fn command_drop(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, override_lock: bool) {
     if group.common.marks.named(name).is_none() {
         return command_drop_point(&mut group.common, cx, id, (name, false));
     }
@@ -218,8 +228,16 @@ fn change(group: &mut Group, id: CommandId, mark: Mark, result: CommandResult) {
 
 // ---- frames ------------------------------------------------------------------------------------------------------------
 
+pub(crate) fn frame(group: &mut Group, cx: &mut Cx, header: &FrameHeader, payload: &[u8]) -> Option<()> {
+    if header.kind == FrameKind::MarkTerms {
+        return terms(group, cx, header, payload);
+    }
+    answered(group, cx, header);
+    Some(())
+}
+
 /// The primary says what a mark is.
-pub(crate) fn terms(group: &mut Group, cx: &mut Cx, header: &FrameHeader, payload: &[u8]) -> Option<()> {
+fn terms(group: &mut Group, cx: &mut Cx, header: &FrameHeader, payload: &[u8]) -> Option<()> {
     let told = Mark::decode(payload)?;
     let Group { common, marks: desk, .. } = group;
     if common.role() != Role::Secondary || !common.lifecycle.is_running() || common.has_failed() {
@@ -255,7 +273,7 @@ fn is_same_place(one: Position, other: Position) -> bool {
 }
 
 /// The secondary says what became of a mark.
-pub(crate) fn answered(group: &mut Group, cx: &mut Cx, header: &FrameHeader) {
+fn answered(group: &mut Group, cx: &mut Cx, header: &FrameHeader) {
     let Group { common, marks: desk, .. } = group;
     let (id, change) = (MarkId(header.offset), header.length);
     if common.role() != Role::Primary {
@@ -414,7 +432,7 @@ fn lose_what_left_the_stream(group: &mut Group, cx: &mut Cx) {
         return;
     }
     let stream = primary.peer.outbox.stream();
-    let began = stream.map(|stream| (common.sb.identity.incarnation, stream.began()));
+    let began = stream.map(|stream| (common.sb.identity.incarnation, began_at(stream)));
     let is_on_its_way = |mark: &Mark| {
         let Position { incarnation, seq, .. } = mark.position;
         began.is_some_and(|(run, from)| incarnation == run && seq > from)

@@ -67,10 +67,7 @@ impl Group {
             return cx.answer(id, CommandResult::Refused(refusal));
         }
         match command {
-            Command::Set(settings) => {
-                self.apply_settings(cx, settings);
-                cx.answer(id, CommandResult::Done(String::new()));
-            }
+            Command::Set(settings) => set(self, cx, id, settings),
             Command::Logging => self.primary.command_logging(&mut self.common, cx, id),
             Command::Sync { full } => self.command_sync(cx, id, full, true),
             Command::SendAll => self.command_sync(cx, id, true, false),
@@ -92,9 +89,9 @@ impl Group {
             Command::DropRollbackPoint { name, discard } => {
                 command_drop_point(&mut self.common, cx, id, (&name, discard));
             }
-            Command::Mark { name, moment } => marks::command_set(self, cx, id, &name, moment),
-            Command::LockMark { name, locked } => marks::command_lock(self, cx, id, &name, locked),
-            Command::DropMark { name, override_lock } => marks::command_drop(self, cx, id, &name, override_lock),
+            Command::Mark { .. } | Command::LockMark { .. } | Command::DropMark { .. } => {
+                marks::command(self, cx, id, command);
+            }
             Command::Reset { .. } => unreachable!("it is taken in any state"),
             Command::Verify(order) => verify::command(&mut self.primary.peer, &mut self.common, cx, id, order),
             Command::VerifyStop => verify::command_stop(&mut self.primary.peer, &mut self.common, cx, id),
@@ -166,6 +163,11 @@ fn ordered_over(peer: Decision, has_image: bool, begins: &str) -> String {
 fn demote(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx, id: CommandId) {
     peer.yields_to = 0;
     peer.demote(common, cx, id);
+}
+
+fn set(group: &mut Group, cx: &mut Cx, id: CommandId, settings: Settings) {
+    group.apply_settings(cx, settings);
+    cx.answer(id, CommandResult::Done(String::new()));
 }
 
 fn forget_peaks(peer: &mut Peer, cx: &mut Cx, id: CommandId) {

@@ -18,7 +18,7 @@ use crate::peer::reservation::QueueReservation;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::{CatchUpSnapshot, GivenUp, ReadDestination, longest_read};
 use crate::peer::stream::pass::SyncPass;
-use crate::peer::stream::{PeerStream, forget_peaks, push_mark, push_void};
+use crate::peer::stream::{self, PeerStream, forget_peaks, push_void};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::link::LinkUse;
 use crate::shared::operation_slots::SlotOperation;
@@ -232,18 +232,6 @@ impl Outbox {
         }
     }
 
-    /// A mark takes a number of the order, beside a stream that carries it.
-    pub fn push_mark(&mut self, common: &mut GroupCommon, cx: &Cx, mark: MarkId) -> (Wall, Seq) {
-        let (wall, seq, _) = common.numbers.give(cx, 1);
-        if let Some(stream) = self.sending.stream_mut() {
-            match injected(Fault::MarkLostInSpill) && self.disk.is_in_use() {
-                true => push_void(stream, VolumeId(0), seq, wall, 0),
-                false => push_mark(stream, mark, seq, wall),
-            }
-        }
-        (wall, seq)
-    }
-
     pub fn clear_bits(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let Some(applied) = self.stream().map(PeerStream::clears_through) else { return };
         let mut cleared = false;
@@ -351,4 +339,17 @@ impl Outbox {
     pub fn take_waiting(&mut self) -> VecDeque<u32> {
         self.snapshot_mut().map(CatchUpSnapshot::take_waiting).unwrap_or_default()
     }
+}
+
+/// A mark takes a number of the order, beside a stream that carries it.
+pub(crate) fn push_mark(outbox: &mut Outbox, common: &mut GroupCommon, cx: &Cx, mark: MarkId) -> (Wall, Seq) {
+    let (wall, seq, _) = common.numbers.give(cx, 1);
+    let is_spilled = outbox.disk.is_in_use();
+    if let Some(stream) = outbox.sending.stream_mut() {
+        match injected(Fault::MarkLostInSpill) && is_spilled {
+            true => push_void(stream, VolumeId(0), seq, wall, 0),
+            false => stream::push_mark(stream, mark, seq, wall),
+        }
+    }
+    (wall, seq)
 }

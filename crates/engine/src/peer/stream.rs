@@ -101,11 +101,6 @@ impl PeerStream {
         }
     }
 
-    /// The number before its first.
-    pub fn began(&self) -> Seq {
-        self.began
-    }
-
     /// The mode's promise holds from now on.
     pub fn begin_replicating(&mut self) {
         self.stage = StreamStage::Replicating;
@@ -413,6 +408,11 @@ pub(crate) fn begin_take_up(stream: &mut PeerStream, received: Seq, now: Mono, p
 /// The queue, to be changed by the disk queue.
 pub(crate) fn queue_of(stream: &mut PeerStream) -> &mut StreamQueue {
     &mut stream.queue
+}
+
+/// The number before its first.
+pub(crate) fn began_at(stream: &PeerStream) -> Seq {
+    stream.began
 }
 
 /// Names the stream: no other of this run has the same.

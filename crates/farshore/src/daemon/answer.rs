@@ -398,15 +398,8 @@ impl Desk {
             ApiRequest::AttachVolume { group, volume } => DiskDesk(self).attach(&group, &volume).await,
             ApiRequest::Marks { group } => marks::list(self, &group).await,
             ApiRequest::Mark { groups, name } => marks::set(self, &groups, name).await,
-            ApiRequest::LockMark { group, name, locked } => {
-                self.command(&group, Command::LockMark { name, locked }).await
-            }
-            ApiRequest::DropMark { group, name, discard, override_lock } => {
-                self.command(&group, marks::drops(name, discard, override_lock)).await
-            }
-            ApiRequest::Verify { group, repair, sample_percent, rate_bytes_per_s: rate } => {
-                self.command(&group, Command::Verify(typed_verify((repair, sample_percent), rate, seed))).await
-            }
+            change @ (ApiRequest::LockMark { .. } | ApiRequest::DropMark { .. }) => marks::change(self, change).await,
+            verify @ ApiRequest::Verify { .. } => begins_verify(self, verify, seed).await,
             ApiRequest::ResetPeaks { group } => self.command(&group, Command::ForgetPeaks).await,
             ApiRequest::VerifyStop { group } => self.stop_verify(&group).await,
             ApiRequest::AssumeEqual { group } => self.command(&group, Command::AssumeEqual).await,
@@ -775,6 +768,13 @@ async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
 }
 
 /// What a command did is its answer, also where it is a warning: there it stands in both places, and is shown once.
+async fn begins_verify(desk: &Desk, request: ApiRequest, seed: u64) -> Result<Reply, Gone> {
+    let ApiRequest::Verify { group, repair, sample_percent, rate_bytes_per_s: rate } = request else {
+        unreachable!("no other request begins one")
+    };
+    desk.command(&group, Command::Verify(typed_verify((repair, sample_percent), rate, seed))).await
+}
+
 fn reply(group: &ConfiguredGroup, result: CommandResult) -> Reply {
     let values_text = |text: &str| format!("{}: {}", group.name, view::with_names(group, text));
     match result {

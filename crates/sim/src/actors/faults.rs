@@ -15,7 +15,7 @@ use crate::options::SimOptions;
 use crate::options::fault::FaultKind;
 use crate::rng::Rng;
 use crate::stamps::SECTOR;
-use crate::world::{ActorCue, World, WorldEvent, resets};
+use crate::world::{ActorCue, World, WorldEvent, orders, resets};
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: i64 = 3_600_000_000_000;
@@ -498,7 +498,7 @@ fn marks(world: &mut World, group: GroupId, node: usize) -> bool {
         return types(world, node, group, command);
     }
     let groups = if world.rng.percent(50) { vec![group] } else { world.cluster.groups_of(node) };
-    let ids = world.mark(node, &groups, &name);
+    let ids = orders::mark(world, node, &groups, &name);
     let is_refused = |id| matches!(world.cluster.ledger.result(id), Some(CommandResult::Refused(_)));
     world.cluster[node].up() && !ids.into_iter().any(is_refused)
 }

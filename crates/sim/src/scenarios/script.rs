@@ -12,7 +12,7 @@ use crate::options::SimOptions;
 use crate::oracle::OracleFailure;
 use crate::simulation::Simulation;
 use crate::trips::Trip;
-use crate::world::World;
+use crate::world::{World, orders};
 
 /// One thing that happens in a scripted scenario.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +123,7 @@ impl ScriptStep {
                     world.command(node, GROUP, Command::Yield { to, by_policy: false });
                 }
             }
-            ScriptStep::Mark(name) => _ = world.mark(primary, &[GROUP], name),
+            ScriptStep::Mark(name) => _ = orders::mark(world, primary, &[GROUP], name),
             ScriptStep::DropMark(name) => {
                 world.command(primary, GROUP, Command::DropMark { name: name.into(), override_lock: false });
             }

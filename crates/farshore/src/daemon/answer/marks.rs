@@ -5,7 +5,7 @@ use engine::{Command, CommandResult, RefusalCode};
 use host::driver::Gone;
 
 use super::{Desk, reply};
-use crate::api::{MarkState, MarksView, NamedMark, Reply};
+use crate::api::{ApiRequest, MarkState, MarksView, NamedMark, Reply};
 use crate::daemon::view;
 
 /// What a rollback point is called.
@@ -13,11 +13,17 @@ pub(in crate::daemon) fn is_rollback_point(name: &str) -> bool {
     name.starts_with("before-sync-")
 }
 
-pub(super) fn drops(name: String, discard: bool, override_lock: bool) -> Command {
-    match is_rollback_point(&name) {
-        true => Command::DropRollbackPoint { name, discard },
-        false => Command::DropMark { name, override_lock },
-    }
+/// A mark is locked, unlocked or dropped.
+pub(super) async fn change(desk: &Desk, request: ApiRequest) -> Result<Reply, Gone> {
+    let (group, command) = match request {
+        ApiRequest::LockMark { group, name, locked } => (group, Command::LockMark { name, locked }),
+        ApiRequest::DropMark { group, name, discard, .. } if is_rollback_point(&name) => {
+            (group, Command::DropRollbackPoint { name, discard })
+        }
+        ApiRequest::DropMark { group, name, override_lock, .. } => (group, Command::DropMark { name, override_lock }),
+        other => unreachable!("no change of a mark: {other:?}"),
+    };
+    desk.command(&group, command).await
 }
 
 pub(super) async fn list(desk: &Desk, group: &str) -> Result<Reply, Gone> {
