@@ -54,7 +54,7 @@ pub struct Node {
     /// Groups that have left, with what they knew, and those that are to come.
     gone: BTreeMap<GroupId, Option<reset::LeftBehind>>,
     /// Marks of a moment that a fault on purpose tears.
-    torn: Vec<(GroupId, CommandId, String, u64)>,
+    torn: Vec<marks::TornMark>,
     stopping: bool,
     stopped: bool,
 }
@@ -112,7 +112,7 @@ impl Node {
     /// Takes one input. Outputs follow from [`Node::poll_output`].
     pub fn handle(&mut self, now: Now, input: Input) {
         self.now = now;
-        self.set_torn_marks();
+        let torn = core::mem::take(&mut self.torn);
         match input {
             Input::Request { group, id, .. } if !self.groups.contains_key(&group) => {
                 self.outputs.push_back(Output::Reply { id, result: Err(IoError::Io) });
@@ -149,6 +149,7 @@ impl Node {
                 }
             }
         }
+        self.set_torn_marks(torn);
         self.run_timers();
         self.schedule();
     }

@@ -94,6 +94,8 @@ fn configuration() -> Vec<Limit> {
         ours::GROUPS_MAX => "groups of a configuration", "";
         ours::NODES_MAX => "nodes of a configuration", "a group has two of them";
         ours::VOLUMES_MAX => "volumes of a group", "";
+        data::MARKS_MAX => "marks of a group", "with dropped ones of which the peer has not heard";
+        data::MARK_NAME_BYTES_MAX => "the name of a mark", "";
         data::VOLUME_BYTES_MAX => "a volume",
             format!("a map of its regions takes {} of memory and a fourteenth more if all parts of it are mixed; there are up to eight maps", bits.shown("bytes"));
         data::REGION_BYTES => "a region", "one bit of the dirty bitmap";

@@ -189,6 +189,21 @@ fn a_mark_in_the_log_survives_its_primary() {
     }
 }
 
+/// A start from the log found a mark there that the peer had already, and gave it the position of the new run: the two tables differed.
+#[test]
+fn a_mark_that_is_there_keeps_its_position_over_a_start_from_the_log() {
+    let mut world = in_step(SimOptions { queue_disk_bytes: 4 * MIB, queue_durable: true, ..roomy(Mode::Async) });
+    world.until("the log is open", |world| world.coverage(0, CoveragePoint::QueueLogOpened) > 0);
+    world.write_done(0, 0, 8 * KIB);
+    is_set(&mut world, "there");
+    is_on_both(&mut world, "there");
+    world.crash(0, false, SECOND);
+    world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+    world.until("in step", |world| world.in_step());
+    world.pass(SECOND);
+    is_on_both(&mut world, "there");
+}
+
 /// Whoever is promoted has the marks that were there, and sets others.
 #[test]
 fn marks_outlive_a_change_of_roles() {

@@ -298,9 +298,9 @@ fn answered(group: &mut Group, cx: &mut Cx, header: &FrameHeader) {
     if (header.generation_tag, header.seq) != (tag, mark.position.seq) {
         return common.protocol_error(cx, "a mark at another position than its own");
     }
-    if !mark.there || mark.lost {
+    let position = Position { incarnation: header.incarnation, ..mark.position };
+    if !mark.there || mark.lost || mark.position != position {
         cx.coverage.hit(CoveragePoint::MarkThere);
-        let position = Position { incarnation: header.incarnation, ..mark.position };
         cx.event(common.id(), Event::MarkThere { id, name: mark.name.clone(), at: position });
         common.marks.put(Mark { position, there: true, lost: false, ..mark });
         let change = common.marks.change_of(id).unwrap_or(change);
@@ -407,7 +407,8 @@ fn look_at_role(group: &mut Group) {
         // A start went on from the log of the queue: what stands there is of this run now. What is not in the table is new, or was dropped.
         let known = common.marks.get(id).cloned();
         let position = common.position(seq);
-        if known.is_some() || common.marks.is_newer(id) {
+        let is_there = known.as_ref().is_some_and(|mark| mark.there);
+        if !is_there && (known.is_some() || common.marks.is_newer(id)) {
             common.marks.put(Mark { id, position, wall, lost: false, ..known.unwrap_or_default() });
         }
     }

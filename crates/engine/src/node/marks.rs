@@ -11,6 +11,9 @@ use crate::node::Node;
 use crate::shared::coverage::CoveragePoint;
 use crate::{Command, CommandResult, Output, Refusal, RefusalCode};
 
+/// A mark of a moment that a fault on purpose tears.
+pub(super) type TornMark = (GroupId, CommandId, String, u64);
+
 impl Node {
     /// All of the groups have the mark, or none gets it.
     pub(super) fn mark(&mut self, groups: Vec<(GroupId, CommandId)>, name: &str) {
@@ -39,8 +42,8 @@ impl Node {
     }
 
     /// Only with a fault on purpose anything is left for here.
-    pub(super) fn set_torn_marks(&mut self) {
-        for (group, id, name, moment) in core::mem::take(&mut self.torn) {
+    pub(super) fn set_torn_marks(&mut self, torn: Vec<TornMark>) {
+        for (group, id, name, moment) in torn {
             self.set_mark(group, id, name, moment);
         }
     }
