@@ -70,6 +70,7 @@ fn a_mark_is_on_both_nodes_and_wrong_words_change_nothing() {
     assert!(code != 0 && said.contains("does not come"), "{code}: {said}");
     pair.stop_both();
     let file = state(&pair, Side::Near, "marks");
-    let seen = pair.done(Side::Near, &["inspect", file.to_str().expect("a path")]);
+    let mut inspect = std::process::Command::new(env!("CARGO_BIN_EXE_farshore"));
+    let seen = expect(&inspect.arg("inspect").arg(file).output().expect("the binary runs"), 0, &[]);
     assert!(seen.contains("second: generation") && seen.contains("alone"), "{seen}");
 }

@@ -611,11 +611,11 @@ pub struct DifferenceView {
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum MarkState {
-    /// On both nodes, durable, at the same position.
+    /// durable on both nodes, at the same position
     OnBoth,
-    /// On this primary, and in the order that goes to the peer.
+    /// on this primary, and in the order that goes to the peer
     OnItsWay,
-    /// On this node only.
+    /// on this node only
     HereAlone,
 }
 
@@ -642,7 +642,7 @@ pub struct NamedMark {
     /// RFC 3339, the primary's clock; `null`: no time is known
     #[serde(default)]
     pub time: Option<String>,
-    /// `on-both`: durable on both nodes; `on-its-way`: in the order that goes to the peer; `here-alone`: the peer does not have it
+    /// where it is
     pub state: MarkState,
     /// `mark drop` needs `--override-lock`
     pub locked: bool,
