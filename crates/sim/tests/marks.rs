@@ -1,12 +1,14 @@
 //! Marks: named points of the write order, at the same position on both nodes.
 // proves: rule 4
 
+use engine::cell::{self, CELL_BYTES, CellHead};
 use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MARKS_MAX, MIB};
-use engine::marks::Mark;
+use engine::marks::{self, Mark};
 use engine::state::{Degrade, Mode, Policy, State};
-use engine::{Command, CommandResult, GroupId, RefusalCode, Seq};
+use engine::{Command, CommandResult, GroupId, RefusalCode, Seq, Store};
 use sim::checkers::marks::durable_marks;
+use sim::nodes::tag_of;
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options, state};
 use sim::world::orders;
@@ -249,4 +251,69 @@ fn marks_of_several_groups_are_of_one_moment() {
     assert!(world.coverage(0, CoveragePoint::MarkMoment) > 0);
     let moment = |group| world.cluster[0].status_of(group).unwrap().marks[0].moment;
     assert!(moment(GROUP) > 0 && moment(GROUP) == moment(OTHER));
+}
+
+fn replicates(world: &mut ScenarioWorld) {
+    world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+    world.until("in step", |world| state(world) == Some(State::Replicating) && world.in_step());
+}
+
+/// The peer had a mark whose primary was killed before its own slot was durable. The counter went on from the slots: the next mark had the id of that
+/// one, at another position, and no session lasted any more.
+#[test]
+fn an_id_is_given_once() {
+    let mut world = in_step(roomy(Mode::Async));
+    for n in 0..20 {
+        is_set(&mut world, &format!("b{n}"));
+    }
+    is_on_both(&mut world, "b19");
+    world.cluster[0].storage.trouble.marks_ns = 60 * SECOND;
+    orders::mark(&mut world, 0, &[GROUP], "last");
+    world.until("the peer has it", |world| {
+        durable_marks(&world.cluster, 1, GROUP).iter().any(|mark| mark.name == "last")
+    });
+    world.cluster[0].storage.trouble.marks_ns = 0;
+    let last = mark(&world, 1, "last").unwrap();
+    world.crash(0, true, SECOND);
+    replicates(&mut world);
+    assert_eq!(mark(&world, 0, "last"), None, "nobody was told, and no slot was written");
+    let before = world.figures(0).resynced_bytes;
+    is_set(&mut world, "again");
+    is_on_both(&mut world, "again");
+    assert_ne!(mark(&world, 1, "again").unwrap().id, last.id);
+    world.pass(5 * SECOND);
+    assert_eq!((state(&world), world.figures(0).resynced_bytes), (Some(State::Replicating), before));
+}
+
+/// A contradiction on record ends no session: what the primary says counts.
+#[test]
+fn two_positions_of_one_mark_end_no_session() {
+    let mut world = in_step(roomy(Mode::Async));
+    is_set(&mut world, "a");
+    let seq = is_on_both(&mut world, "a");
+    world.stop(1);
+    puts(&mut world, 1, |mark| mark.position.seq = seq.next());
+    world.boot(1);
+    // After a start a primary tells of all marks.
+    world.crash(0, false, SECOND);
+    replicates(&mut world);
+    is_set(&mut world, "b");
+    is_on_both(&mut world, "b");
+    world.until("it is settled", |world| mark(world, 0, "a").is_some_and(|mark| mark.lost));
+    assert_eq!(state(&world), Some(State::Replicating));
+    assert_eq!(mark(&world, 1, "a"), None);
+}
+
+/// Changes what a node has on record of its marks, as nobody does.
+fn puts(world: &mut ScenarioWorld, node: usize, change: impl Fn(&mut Mark)) {
+    let tag = tag_of(GROUP);
+    let disk = world.cluster[node].disk_mut(Store::Marks(GROUP));
+    let content = disk.durable().to_vec();
+    let choice = cell::choose(marks::KIND, tag, 0, &content[..CELL_BYTES as usize]);
+    let (head, body) = choice.newest.expect("the cell is whole");
+    let mut slots = marks::decode_slots(body).expect("of this version");
+    slots.iter_mut().flatten().for_each(change);
+    let head = CellHead { update: head.update + 1, ..head };
+    let image = cell::encode(marks::KIND, &head, &marks::encode_slots(slots.iter().map(Option::as_ref)));
+    disk.goes_astray(head.slot_offset() as usize, &image);
 }

@@ -23,6 +23,7 @@ use crate::ids::{CommandId, LinkId, MarkId, Position, Seq};
 use crate::injected_fault::{Fault, injected};
 use crate::limits::MARKS_MAX;
 use crate::peer::outbox::push_mark;
+use crate::peer::queue_log::QueueLog;
 use crate::peer::stream::{PeerStream, began_at};
 use crate::secondary::rollback::command_drop_point;
 use crate::shared::coverage::CoveragePoint;
@@ -50,6 +51,8 @@ pub(crate) struct MarkDesk {
     role: Option<Role>,
     /// Of a primary: what the peer has to be told, or told anew after a start.
     unsettled: BTreeSet<MarkId>,
+    /// Of a primary: dropped, and the peer has it no more. A start could still find it in the log of the queue.
+    freed: BTreeSet<MarkId>,
     /// What it was told in this session: the number of the change.
     told: BTreeMap<MarkId, u64>,
     /// Of a secondary: terms of marks that are on their way in the stream.
@@ -153,7 +156,7 @@ fn command_set(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, moment
 
 fn set(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, moment: u64) {
     let Group { common, primary, marks: desk, .. } = group;
-    let mark_id = common.marks.next_id(common.node, cx.now.wall);
+    let mark_id = common.marks.next_id(common.node, common.sb.identity.incarnation);
     let outbox = &mut primary.peer.outbox;
     let streamed = outbox.streams();
     let (wall, seq) = if streamed && !injected(Fault::MarkUnnumbered) {
@@ -246,17 +249,18 @@ fn terms(group: &mut Group, cx: &mut Cx, header: &FrameHeader, payload: &[u8]) -
     let change = header.seq.0;
     let known = common.marks.get(told.id).cloned();
     if let Some(known) = known {
-        if !is_same_place(known.position, told.position) {
-            common.protocol_error(cx, "another position for a mark that is here");
+        if is_same_place(known.position, told.position) {
+            let (position, wall) = (known.position, known.wall);
+            let mark = Mark { position, wall, there: true, lost: false, ..told };
+            if mark != known {
+                common.marks.put(mark);
+            }
+            desk.owed.insert(known.id, change);
             return Some(());
         }
-        let (position, wall) = (known.position, known.wall);
-        let mark = Mark { position, wall, there: true, lost: false, ..told };
-        if mark != known {
-            common.marks.put(mark);
-        }
-        desk.owed.insert(known.id, change);
-        return Some(());
+        // What stands on record ends no session: it would end the next one as well. The primary's word counts.
+        common.marks.remove(told.id);
+        desk.owed.remove(&told.id);
     }
     let is_new = !desk.expected.contains_key(&told.id);
     if is_new && desk.expected.len() >= MARKS_MAX {
@@ -274,7 +278,7 @@ fn is_same_place(one: Position, other: Position) -> bool {
 
 /// The secondary says what became of a mark.
 fn answered(group: &mut Group, cx: &mut Cx, header: &FrameHeader) {
-    let Group { common, marks: desk, .. } = group;
+    let Group { common, marks: desk, primary, .. } = group;
     let (id, change) = (MarkId(header.offset), header.length);
     if common.role() != Role::Primary {
         return;
@@ -289,7 +293,8 @@ fn answered(group: &mut Group, cx: &mut Cx, header: &FrameHeader) {
     desk.unsettled.remove(&id);
     let there = header.flags & flags::UNKNOWN == 0;
     if mark.dropped {
-        return common.marks.remove(id);
+        desk.freed.insert(id);
+        return free(common, &primary.peer.outbox.log, desk);
     }
     if !there {
         return is_lost(common, cx, &mark);
@@ -305,6 +310,22 @@ fn answered(group: &mut Group, cx: &mut Cx, header: &FrameHeader) {
         common.marks.put(Mark { position, there: true, lost: false, ..mark });
         let change = common.marks.change_of(id).unwrap_or(change);
         desk.told.insert(id, change);
+    }
+}
+
+/// Slots of marks that are dropped at both nodes, and that no start brings back.
+fn free(common: &mut GroupCommon, log: &QueueLog, desk: &mut MarkDesk) {
+    let due = desk.freed.iter().filter(|id| {
+        let is_logged = |mark: &Mark| {
+            let counts = log.gates() || common.sb.queue_logged;
+            counts && mark.position.generation == common.sb.identity.generation && log.starts_before(mark.position.seq)
+        };
+        !common.marks.get(**id).is_some_and(is_logged)
+    });
+    let due: Vec<MarkId> = due.copied().collect();
+    for id in due {
+        desk.freed.remove(&id);
+        common.marks.remove(id);
     }
 }
 
@@ -344,6 +365,8 @@ pub(crate) fn proceed(group: &mut Group, cx: &mut Cx) {
     if is_running {
         look_at_role(group);
         lose_what_left_the_stream(group, cx);
+        let Group { common, primary, marks: desk, .. } = &mut *group;
+        free(common, &primary.peer.outbox.log, desk);
     }
     if !group.common.lifecycle.has_stopped() {
         let head = group.common.cell_head();
@@ -362,10 +385,14 @@ pub(crate) fn proceed(group: &mut Group, cx: &mut Cx) {
 fn take_arrived(group: &mut Group, cx: &mut Cx) {
     for (id, position, wall) in group.common.marks.take_arrived() {
         let Group { common, marks: desk, .. } = &mut *group;
-        if common.marks.get(id).is_some() {
-            continue;
+        match common.marks.get(id).map(|mark| mark.position) {
+            Some(known) if is_same_place(known, position) => continue,
+            Some(_) => common.marks.remove(id),
+            None => {}
         }
-        let terms = desk.expected.remove(&id);
+        // Terms of another place are of a mark that does not come: the primary hears of that.
+        let is_told = desk.expected.get(&id).is_some_and(|(mark, _)| is_same_place(mark.position, position));
+        let terms = is_told.then(|| desk.expected.remove(&id)).flatten();
         let told = terms.as_ref().map(|(_, change)| *change);
         let mark = terms.map(|(mark, _)| mark).unwrap_or_default();
         let mark = Mark { id, position, wall, there: true, lost: false, ..mark };
@@ -398,17 +425,19 @@ fn look_at_role(group: &mut Group) {
     }
     desk.session_ends();
     desk.unsettled.clear();
+    desk.freed.clear();
     if role == Role::Secondary {
         return;
     }
     let stream = primary.peer.outbox.stream();
     let queued: Vec<_> = stream.map(marks_in).unwrap_or_default();
     for (id, seq, wall) in queued {
-        // A start went on from the log of the queue: what stands there is of this run now. What is not in the table is new, or was dropped.
+        // A start went on from the log of the queue: what stands there is of this run now. What is not in the table is new: the slot
+        // of one that was dropped stays as long as it stands in the log.
         let known = common.marks.get(id).cloned();
         let position = common.position(seq);
         let is_there = known.as_ref().is_some_and(|mark| mark.there);
-        if !is_there && (known.is_some() || common.marks.is_newer(id)) {
+        if !is_there {
             common.marks.put(Mark { id, position, wall, lost: false, ..known.unwrap_or_default() });
         }
     }

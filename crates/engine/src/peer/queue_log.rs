@@ -147,6 +147,11 @@ impl QueueLog {
         (self.gates() || self.is_closing) && seq <= self.taken
     }
 
+    /// A start would read the log from a number before this one.
+    pub fn starts_before(&self, seq: Seq) -> bool {
+        seq > self.cell.durable.before.1
+    }
+
     pub fn ring_bytes(&self) -> u64 {
         ring_bytes(self.file_bytes)
     }

@@ -11,13 +11,14 @@ use alloc::vec::Vec;
 use crate::context::Cx;
 use crate::formats::cell::{self, CELL_BYTES, CellHead, RELIED_ON_FROM, Rejected};
 use crate::formats::marks::{self, CELLS, KIND, Mark, SLOTS_PER_CELL};
-use crate::ids::{MarkId, NodeId, Position};
+use crate::ids::{Incarnation, MarkId, NodeId, Position};
 use crate::limits::MARKS_MAX;
 use crate::shared::operation_slots::{OperationSlots, SlotOperation};
 use crate::time::Wall;
 use crate::{Store, WriteBytes};
 
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
+/// Lower bits of an id's counter: how many ids the run has given. The upper ones name the run.
+const GIVEN_BITS: u32 = 16;
 
 /// A mark, and the number of its last change.
 #[derive(Clone, Debug)]
@@ -41,8 +42,8 @@ pub(crate) struct MarkTable {
     /// Marks of which the peer has said nothing, and those that are dropped.
     open: usize,
     dropped: usize,
-    /// The counter of the newest id.
-    last_id: u64,
+    /// So many ids this run has given.
+    given: u64,
 }
 
 impl Default for MarkTable {
@@ -56,7 +57,7 @@ impl Default for MarkTable {
             arrived: Vec::new(),
             open: 0,
             dropped: 0,
-            last_id: 0,
+            given: 0,
         }
     }
 }
@@ -90,8 +91,6 @@ impl MarkTable {
                 Err(_) => damaged += 1,
             }
         }
-        let own = self.marks().map(|mark| mark.id.0 & MarkId::COUNTER_MAX).max();
-        self.last_id = own.unwrap_or(0);
         self.recount();
         if damaged > 0 { FoundMarks::Damaged(damaged) } else { FoundMarks::Whole }
     }
@@ -123,15 +122,17 @@ impl MarkTable {
         self.marks().count() >= MARKS_MAX
     }
 
-    /// An id that no mark has, or had before it was dropped, of this node.
-    pub fn next_id(&mut self, node: NodeId, wall: Wall) -> MarkId {
-        self.last_id = (self.last_id + 1).max(wall.0 / NANOS_PER_SECOND).min(MarkId::COUNTER_MAX);
-        MarkId(u64::from(node.0) << MarkId::COUNTER_BITS | self.last_id)
-    }
-
-    /// A mark of this id was never in the table.
-    pub fn is_newer(&self, id: MarkId) -> bool {
-        id.0 & MarkId::COUNTER_MAX > self.last_id
+    /// An id that no mark has had. The run is on record before it gives one, and the mark's slot is not: so no id follows from the slots.
+    pub fn next_id(&mut self, node: NodeId, run: Incarnation) -> MarkId {
+        loop {
+            self.given += 1;
+            let given = self.given & ((1 << GIVEN_BITS) - 1);
+            let counter = (run.0 << GIVEN_BITS | given) & MarkId::COUNTER_MAX;
+            let id = MarkId(u64::from(node.0) << MarkId::COUNTER_BITS | counter);
+            if self.get(id).is_none() {
+                return id;
+            }
+        }
     }
 
     /// A new mark, or a mark as it is from now on. False: there is no room.
@@ -144,7 +145,6 @@ impl MarkTable {
         }
         self.slots.resize(self.slots.len().max(at + 1), None);
         self.last_change += 1;
-        self.last_id = self.last_id.max(mark.id.0 & MarkId::COUNTER_MAX);
         self.slots[at] = Some(Slot { mark, change: self.last_change });
         self.changed.insert(at / SLOTS_PER_CELL);
         self.recount();

@@ -341,7 +341,7 @@ fn marks_table() -> String {
         "id",
         8,
         0x0101_0202,
-        "number of a counter (lower 40 bits) and the node that set it; 0: a free slot",
+        "how many ids the run has given (lower 16 bits), the run (24 bits) and the node that set it; 0: a free slot",
     )];
     fields.extend(position(
         "",

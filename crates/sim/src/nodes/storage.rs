@@ -143,6 +143,11 @@ pub struct DiskTrouble {
     pub fail_record_in: u64,
     /// The same of what goes into the queue's file.
     pub fail_queue_in: u64,
+    /// The file of marks cannot be written, or not be read and flushed.
+    pub marks_fail: bool,
+    pub marks_unreadable: bool,
+    /// A write of it takes so much longer.
+    pub marks_ns: u64,
     /// The group's stores cannot be opened again, once.
     pub refuses_reopening: bool,
     /// Faults that made this trouble and have not shown yet.
@@ -586,11 +591,13 @@ impl NodeStorage {
         let superblock_ns = if superblock { self.trouble.superblock_ns } else { 0 };
         let queue = matches!((&job.kind, job.store), (JobKind::Write { .. }, Store::Queue(_)));
         let queue_ns = if queue { self.trouble.queue_ns } else { 0 };
+        let marks = matches!((&job.kind, job.store), (JobKind::Write { .. }, Store::Marks(_)));
+        let marks_ns = if marks { self.trouble.marks_ns } else { 0 };
         let stalled_ns = self.trouble.stalled_until.saturating_sub(now);
         // What a start reads of marks takes neither chance nor time: scenarios without marks go as they always went.
         let is_drawn = matches!(job.kind, JobKind::Write { .. }) || !matches!(job.store, Store::Marks(_));
         let work_ns = if is_drawn { rng.between(low, high) } else { 0 };
-        work_ns * if is_slow { 100 } else { 1 } + flush_ns + superblock_ns + queue_ns + stalled_ns
+        work_ns * if is_slow { 100 } else { 1 } + flush_ns + superblock_ns + queue_ns + marks_ns + stalled_ns
     }
 
     pub fn is_slow(&self, now: u64) -> bool {
@@ -629,6 +636,11 @@ impl NodeStorage {
                 let never = !matches!(store, Store::Volume(..)) && self.trouble.state_full_until == ALWAYS;
                 self.disk_mut(store).fail_write(write, offset, length, || !never && rng.percent(50));
                 Err(error)
+            }
+            JobKind::Flush { .. } | JobKind::ReadMeta { .. }
+                if self.trouble.marks_unreadable && matches!(store, Store::Marks(_)) =>
+            {
+                Err(IoError::Io)
             }
             JobKind::Flush { completions } => self.finish_flush(store, completions, rng),
             JobKind::ReadMeta { offset, length } => {
@@ -728,6 +740,9 @@ impl NodeStorage {
             let fails = is_full || trouble.fail_queue_in == 1 || strikes(trouble.write_errors_until, now, 20, rng);
             trouble.fail_queue_in = trouble.fail_queue_in.saturating_sub(1);
             return fails.then_some(if is_full { IoError::NoSpace } else { IoError::Io });
+        }
+        if trouble.marks_fail && matches!(store, Store::Marks(_)) {
+            return Some(IoError::Io);
         }
         if !matches!(store, Store::Volume(..)) {
             if let Some(error) = trouble.delta_fails.filter(|_| matches!(store, Store::Delta(_))) {
