@@ -209,7 +209,7 @@ impl Broken {
             Broken::VolumeRead => "a volume could not be read",
             Broken::Journal => "the journal could not be written or read",
             Broken::Bits => "the group's dirty regions or its activity log could not be written or read",
-            Broken::Marks => "the group's marks could not be written or read",
+            Broken::Marks => "the group's marks are of another version",
             Broken::Undo => "the undo store could not be written or read",
             Broken::Superblock => "the group's superblock could not be written or read",
             Broken::VolumeShrank => "a volume is smaller than it was",

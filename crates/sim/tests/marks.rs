@@ -317,3 +317,61 @@ fn puts(world: &mut ScenarioWorld, node: usize, change: impl Fn(&mut Mark)) {
     let image = cell::encode(marks::KIND, &head, &marks::encode_slots(slots.iter().map(Option::as_ref)));
     disk.goes_astray(head.slot_offset() as usize, &image);
 }
+
+/// The file of marks is no reason to stop clients, nor the stream: marks are refused, and nothing else is.
+#[test]
+fn a_file_of_marks_that_cannot_be_written_costs_marks_alone() {
+    let mut world = in_step(roomy(Mode::Async));
+    is_set(&mut world, "before");
+    is_on_both(&mut world, "before");
+    world.cluster[0].storage.trouble.marks_fail = true;
+    assert_eq!(refused(&mut world, 0, &[GROUP], "a"), RefusalCode::StoreFailed);
+    assert_eq!(refused(&mut world, 0, &[GROUP], "b"), RefusalCode::StoreFailed);
+    let lock = Command::LockMark { name: "before".into(), locked: true };
+    assert_eq!(world.refusal(0, lock).code, RefusalCode::StoreFailed);
+    world.write_done(0, 0, 8 * KIB);
+    world.pass(SECOND);
+    assert_eq!(state(&world), Some(State::Replicating));
+    world.cluster[0].storage.trouble.marks_fail = false;
+    world.crash(0, false, SECOND);
+    replicates(&mut world);
+    assert!(mark(&world, 0, "before").is_some_and(|mark| mark.there), "its slot is whole");
+    is_set(&mut world, "c");
+    is_on_both(&mut world, "c");
+}
+
+/// The same at the secondary: it says that it has none, and goes on to flush and to record.
+#[test]
+fn a_secondary_that_cannot_record_marks_says_so() {
+    let mut world = in_step(roomy(Mode::Async));
+    world.cluster[1].storage.trouble.marks_fail = true;
+    is_set(&mut world, "a");
+    world.until("it is known to be here alone", |world| mark(world, 0, "a").is_some_and(|mark| mark.lost));
+    world.write_done(0, 0, 8 * KIB);
+    is_set(&mut world, "b");
+    world.until("the next one too", |world| mark(world, 0, "b").is_some_and(|mark| mark.lost));
+    world.drain();
+    world.pass(2 * SECOND);
+    let last = world.figures(0).identity.position.seq;
+    world.until("it records", |world| world.recorded(1).identity.position.seq >= last);
+    assert_eq!(state(&world), Some(State::Replicating));
+}
+
+/// A start that cannot read the file goes on without marks, on either node.
+#[test]
+fn a_file_of_marks_that_cannot_be_read_stops_no_start() {
+    for node in [0, 1] {
+        let mut world = in_step(roomy(Mode::Async));
+        is_set(&mut world, "a");
+        is_on_both(&mut world, "a");
+        world.cluster[node].storage.trouble.marks_unreadable = true;
+        world.crash(node, false, SECOND);
+        world.until("it is down", |world| !world.cluster[node].up());
+        replicates(&mut world);
+        world.write_done(0, 0, 8 * KIB);
+        world.drain();
+        if node == 0 {
+            assert_eq!(refused(&mut world, 0, &[GROUP], "b"), RefusalCode::StoreFailed);
+        }
+    }
+}

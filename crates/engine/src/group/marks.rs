@@ -25,10 +25,10 @@ use crate::limits::MARKS_MAX;
 use crate::peer::outbox::push_mark;
 use crate::peer::queue_log::QueueLog;
 use crate::peer::stream::{PeerStream, began_at};
+use crate::records::marks::LATCHED;
 use crate::secondary::rollback::command_drop_point;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::Phase;
-use crate::state::Broken;
 use crate::{Command, CommandResult, Event, IoResult, Refusal, RefusalCode, SendPayload};
 
 /// What rollback points are called.
@@ -106,6 +106,9 @@ pub(crate) fn may_set(group: &Group, name: &str) -> Result<bool, Refusal> {
                  {POINTS}N is kept for rollback points"
             ),
         );
+    }
+    if common.marks.has_latched() {
+        return refuse(RefusalCode::StoreFailed, LATCHED);
     }
     if common.marks.named(name).is_some() {
         return Ok(true);
@@ -210,6 +213,10 @@ fn command_drop(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, overr
 fn changeable(group: &Group, cx: &mut Cx, id: CommandId, name: &str) -> Option<Mark> {
     if group.common.role() != Role::Primary {
         cx.refuse(id, RefusalCode::NotPrimary, "this node is the secondary; marks are changed on the primary");
+        return None;
+    }
+    if group.common.marks.has_latched() {
+        cx.refuse(id, RefusalCode::StoreFailed, LATCHED);
         return None;
     }
     let mark = group.common.marks.named(name).cloned();
@@ -341,13 +348,16 @@ fn is_lost(common: &mut GroupCommon, cx: &mut Cx, mark: &Mark) {
 
 /// A cell of the file of marks is written.
 pub(crate) fn cell_written(group: &mut Group, cx: &mut Cx, result: IoResult) {
-    if result.is_err() {
-        return group.fail(cx, Broken::Marks);
-    }
     let head = group.common.cell_head();
-    let GroupCommon { marks, slots, .. } = &mut group.common;
-    marks.written(cx, slots, head);
-    if marks.is_durable() && group.common.role() == Role::Secondary && group.common.lifecycle.is_running() {
+    if result.is_err() {
+        group.common.marks.latch();
+        cx.event(group.common.id(), Event::Note(LATCHED.into()));
+    } else {
+        let GroupCommon { marks, slots, .. } = &mut group.common;
+        marks.written(cx, slots, head);
+    }
+    if group.common.marks.is_durable() && group.common.role() == Role::Secondary && group.common.lifecycle.is_running()
+    {
         group.secondary.replica.goes_on_applying(&mut group.common, cx);
     }
 }
@@ -356,9 +366,11 @@ pub(crate) fn cell_written(group: &mut Group, cx: &mut Cx, result: IoResult) {
 
 /// Looks at what marks wait for; called at the end of every input.
 pub(crate) fn proceed(group: &mut Group, cx: &mut Cx) {
-    if group.common.has_failed() {
-        let owed = core::mem::take(&mut group.marks.answers);
-        return owed.into_iter().for_each(|owed| cx.refuse(owed.id, RefusalCode::StoreFailed, Broken::Marks.words()));
+    if let Some(broken) = group.common.lifecycle.broken() {
+        return refuse_owed(group, cx, broken.words());
+    }
+    if group.common.marks.has_latched() {
+        refuse_owed(group, cx, LATCHED);
     }
     take_arrived(group, cx);
     let is_running = matches!(group.common.lifecycle.phase(), Phase::Running);
@@ -381,6 +393,18 @@ pub(crate) fn proceed(group: &mut Group, cx: &mut Cx) {
     }
 }
 
+/// Whoever waits for a slot that is not written hears why.
+fn refuse_owed(group: &mut Group, cx: &mut Cx, why: &str) {
+    let owed = core::mem::take(&mut group.marks.answers);
+    for owed in owed {
+        cx.refuse(
+            owed.id,
+            RefusalCode::StoreFailed,
+            format!("{why}. It is not known whether the order was carried out"),
+        );
+    }
+}
+
 /// Marks of the stream are durable in the journal.
 fn take_arrived(group: &mut Group, cx: &mut Cx) {
     for (id, position, wall) in group.common.marks.take_arrived() {
@@ -397,7 +421,8 @@ fn take_arrived(group: &mut Group, cx: &mut Cx) {
         let mark = terms.map(|(mark, _)| mark).unwrap_or_default();
         let mark = Mark { id, position, wall, there: true, lost: false, ..mark };
         cx.coverage.hit(CoveragePoint::MarkArrived);
-        if common.marks.is_full() && !make_room(common) || !common.marks.put(mark) {
+        let is_refused = common.marks.has_latched() || common.marks.is_full() && !make_room(common);
+        if is_refused || !common.marks.put(mark) {
             // Nobody is told of more at once than a group has.
             desk.unknown.extend(told.filter(|_| desk.unknown.len() < MARKS_MAX).map(|change| (id, change)));
             continue;
@@ -560,6 +585,10 @@ fn reply(group: &mut Group, cx: &mut Cx, link: LinkId) {
     due.extend(unknown.map(|(id, change)| says(flags::UNKNOWN, id, change, Position::default())));
     desk.owed.retain(|id, change| {
         let Some(mark) = common.marks.get(*id) else { return false };
+        if common.marks.has_latched() && !common.marks.is_recorded(*id) {
+            due.push(says(flags::UNKNOWN, *id, *change, Position::default()));
+            return false;
+        }
         if mark.dropped || !common.marks.is_recorded(*id) && !injected(Fault::MarkToldEarly) {
             return true;
         }

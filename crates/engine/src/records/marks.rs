@@ -42,6 +42,8 @@ pub(crate) struct MarkTable {
     /// Marks of which the peer has said nothing, and those that are dropped.
     open: usize,
     dropped: usize,
+    /// The file could not be written or read: it takes nothing more in this run.
+    latched: bool,
     /// So many ids this run has given.
     given: u64,
 }
@@ -57,6 +59,7 @@ impl Default for MarkTable {
             arrived: Vec::new(),
             open: 0,
             dropped: 0,
+            latched: false,
             given: 0,
         }
     }
@@ -93,6 +96,22 @@ impl MarkTable {
         }
         self.recount();
         if damaged > 0 { FoundMarks::Damaged(damaged) } else { FoundMarks::Whole }
+    }
+
+    /// A start begins. What cannot be flushed, or not be read, is not relied on: its marks are lost, and it takes no others.
+    pub fn starts(&mut self, is_sound: bool) {
+        *self = MarkTable { latched: !is_sound, ..MarkTable::default() };
+    }
+
+    /// A write failed: what its cell holds is not known.
+    pub fn latch(&mut self) {
+        self.latched = true;
+        self.changed.extend(self.writing.take());
+    }
+
+    /// No mark can be recorded. Everything else goes on: no promise rests on this file.
+    pub fn has_latched(&self) -> bool {
+        self.latched
     }
 
     fn put_back(&mut self, cell: usize, found: Vec<Option<Mark>>) {
@@ -190,9 +209,9 @@ impl MarkTable {
         self.slots.iter().flatten().find(|slot| slot.mark.id == id).map(|slot| slot.change)
     }
 
-    /// All changes stand in the file.
+    /// All changes stand in the file, as far as they ever will.
     pub fn is_durable(&self) -> bool {
-        self.changed.is_empty() && self.writing.is_none() && self.arrived.is_empty()
+        self.latched || self.changed.is_empty() && self.writing.is_none() && self.arrived.is_empty()
     }
 
     /// The mark stands in the file as it is.
@@ -206,7 +225,7 @@ impl MarkTable {
 
     /// Writes the next cell that says less than the table, unless one is on its way.
     pub fn write_next(&mut self, cx: &mut Cx, slots: &mut OperationSlots, head: CellHead) {
-        if self.writing.is_some() {
+        if self.writing.is_some() || self.latched {
             return;
         }
         let Some(index) = self.changed.pop_first() else { return };
@@ -235,6 +254,10 @@ impl MarkTable {
         self.write_next(cx, slots, head);
     }
 }
+
+/// What people are told of a file that cannot be written or read.
+pub(crate) const LATCHED: &str = "the file 'marks' cannot be written or read: until the group starts anew no mark is set, locked or dropped here. \
+     Volumes, journal and order are not concerned; see the kernel log for the disk of the state directory";
 
 /// What people are told of cells that cannot be read.
 pub(crate) fn lost_words(cells: usize) -> alloc::string::String {

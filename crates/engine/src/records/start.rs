@@ -18,7 +18,7 @@ use crate::limits::REGION_BYTES;
 use crate::records::activity;
 use crate::records::activity::{ActivityCell, ActivityLog};
 use crate::records::bits::{AfterBits, BitmapWriter, StoredBits, regions_of};
-use crate::records::marks::{FoundMarks, MarkTable, lost_words};
+use crate::records::marks::{FoundMarks, LATCHED, MarkTable, lost_words};
 use crate::records::record::{AfterSuper, SuperWriter, is_detached, is_unfilled, without_devices};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::{Lifecycle, OtherFiles, StartStage};
@@ -92,14 +92,8 @@ impl GroupStart<'_> {
 
     pub fn begin(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
         let id = self.config.id;
-        let mut files = vec![
-            Store::Superblock(id),
-            Store::Bitmap(id),
-            Store::Activity(id),
-            Store::Journal(id),
-            Store::Undo(id),
-            Store::Marks(id),
-        ];
+        let mut files =
+            vec![Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
         // Whether it is to be logged now or not: a log of before may count.
         files.extend((self.config.queue_disk_bytes > 0).then_some(Store::Queue(id)));
         self.lifecycle.enter_stage(StartStage::FlushFiles { left: files.len(), entropy, boot });
@@ -119,9 +113,16 @@ impl GroupStart<'_> {
                     let why = "the group's files could not be flushed; see the kernel log for the disk of the state directory";
                     return Err(CannotStart::new(Broken::Superblock, why));
                 } else if done {
-                    self.lifecycle.enter_stage(StartStage::Marks { entropy, boot });
-                    read_meta(self.slots, cx, Store::Marks(self.config.id), 0, marks::FILE_BYTES as u32);
+                    self.lifecycle.enter_stage(StartStage::MarksFlush { entropy, boot });
+                    let token = self.slots.start(SlotOperation::StartRead);
+                    cx.out.push_back(Output::Flush { token, store: Store::Marks(self.config.id) });
                 }
+                Ok(())
+            }
+            StartStage::MarksFlush { entropy, boot } => {
+                self.marks.starts(result.is_ok());
+                self.lifecycle.enter_stage(StartStage::Marks { entropy, boot });
+                read_meta(self.slots, cx, Store::Marks(self.config.id), 0, marks::FILE_BYTES as u32);
                 Ok(())
             }
             StartStage::Marks { entropy, boot } => {
@@ -168,8 +169,13 @@ impl GroupStart<'_> {
 
     /// Marks that cannot be read are lost by name, and nothing else is.
     fn marks_read(&mut self, cx: &mut Cx, result: IoResult) -> Result<(), CannotStart> {
-        let Ok(IoDone::Meta(bytes)) = result else {
-            return Err(CannotStart::unreadable(Broken::Marks, "the file of marks"));
+        let bytes = match result {
+            Ok(IoDone::Meta(bytes)) if !self.marks.has_latched() => bytes,
+            _ => {
+                self.marks.starts(false);
+                cx.event(self.config.id, Event::Note(LATCHED.into()));
+                return Ok(());
+            }
         };
         match self.marks.take_up(self.config.tag, &bytes) {
             FoundMarks::Whole => Ok(()),

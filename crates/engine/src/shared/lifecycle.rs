@@ -71,6 +71,10 @@ pub(crate) enum StartStage {
         entropy: u64,
         boot: u128,
     },
+    MarksFlush {
+        entropy: u64,
+        boot: u128,
+    },
     Marks {
         entropy: u64,
         boot: u128,
@@ -155,7 +159,8 @@ fn follows(from: StartStage, to: StartStage) -> bool {
     use StartStage::*;
     match from {
         Idle => matches!(to, FlushFiles { .. }),
-        FlushFiles { .. } => matches!(to, Marks { .. }),
+        FlushFiles { .. } => matches!(to, MarksFlush { .. }),
+        MarksFlush { .. } => matches!(to, Marks { .. }),
         Marks { .. } => matches!(to, Superblocks { .. }),
         Superblocks { .. } => matches!(to, Blank { .. } | Bitmap { .. }),
         Blank { .. } => matches!(to, Blank { .. } | Wipe { .. }),
