@@ -6,7 +6,7 @@ use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MARKS_MAX, MIB};
 use engine::marks::{self, Mark};
 use engine::state::{Degrade, Mode, Policy, State};
-use engine::{Command, CommandResult, GroupId, RefusalCode, Seq, Store};
+use engine::{Command, CommandId, CommandResult, GroupId, RefusalCode, Seq, Store};
 use sim::checkers::marks::durable_marks;
 use sim::nodes::tag_of;
 use sim::options::SimOptions;
@@ -373,5 +373,40 @@ fn a_file_of_marks_that_cannot_be_read_stops_no_start() {
         if node == 0 {
             assert_eq!(refused(&mut world, 0, &[GROUP], "b"), RefusalCode::StoreFailed);
         }
+    }
+}
+
+/// What became of an order.
+fn result(world: &ScenarioWorld, id: CommandId) -> Option<&CommandResult> {
+    world.cluster.ledger.result(id)
+}
+
+/// The stop did not wait until the number of a mark was in the log: the next start took the log for damaged, and gave the order up.
+#[test]
+fn a_stop_behind_a_mark_keeps_the_log() {
+    for limit_ms in [5_000, 30_000] {
+        let mut world = in_step(SimOptions {
+            queue_disk_bytes: 4 * MIB,
+            queue_durable: true,
+            wait_limit_ms: limit_ms,
+            ..roomy(Mode::Async)
+        });
+        world.until("the log is open", |world| world.coverage(0, CoveragePoint::QueueLogOpened) > 0);
+        world.cut([false; 2]);
+        world.write_done(0, 0, 8 * KIB);
+        world.until("the loss of the link is known", |world| state(world) == Some(State::Queuing));
+        world.write_done(0, 32 * KIB, 8 * KIB);
+        world.cluster[0].storage.trouble.queue_ns = SECOND;
+        let order = orders::mark(&mut world, 0, &[GROUP], "parting")[0];
+        world.stop(0);
+        assert!(matches!(result(&world, order), Some(CommandResult::Done(_))));
+        world.cluster[0].storage.trouble.queue_ns = 0;
+        world.boot(0);
+        world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+        assert_eq!(world.coverage(0, CoveragePoint::QueueLogDropped), 0);
+        world.restore_path();
+        is_on_both(&mut world, "parting");
+        world.drain();
+        assert_eq!(world.figures(0).resynced_bytes, 0);
     }
 }

@@ -13,6 +13,7 @@ use crate::group::{Group, equal, forks, handover, lent, marks, peer_window, rese
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::detached::{NOTHING_IN_ORDER, sync_has_nothing};
+use crate::peer::logging;
 use crate::peer::orders::{FULL_UNDER_WAY, open_choice, under_way};
 use crate::peer::{Peer, verify};
 use crate::primary::aside::{command_aside, command_rejoin};
@@ -338,6 +339,13 @@ impl Group {
             return;
         }
         if !self.common.marks.is_durable() {
+            return;
+        }
+        if self.common.role() == Role::Primary && !self.primary.peer.outbox.log.has(self.common.numbers.last()) {
+            // A clean stop says which number was the last: the log has to have it. Nobody waits for the number of a mark but this.
+            if cx.now.mono >= deadline && self.primary.peer.outbox.log.gates() {
+                logging::close(&mut self.primary.peer.outbox, &mut self.common, cx, "the node is being stopped");
+            }
             return;
         }
         let waits = self.secondary.replica.paused().is_some() || self.secondary.replica.awaits_delta();

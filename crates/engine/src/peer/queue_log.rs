@@ -139,7 +139,7 @@ impl QueueLog {
 
     /// Whoever waits for this number to be in the log need not.
     pub fn has(&self, seq: Seq) -> bool {
-        !self.gates() || seq <= self.logged
+        !self.gates() && !self.is_closing || seq <= self.logged
     }
 
     /// The number is in the log that a start would find, or will be: it stays what it is.
