@@ -199,10 +199,15 @@ fn a_mark_that_is_there_keeps_its_position_over_a_start_from_the_log() {
     world.write_done(0, 0, 8 * KIB);
     is_set(&mut world, "there");
     is_on_both(&mut world, "there");
+    let before = mark(&world, 0, "there").unwrap();
+    // Until the two meet again nobody puts it right.
+    world.cut([false; 2]);
     world.crash(0, false, SECOND);
     world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
-    world.until("in step", |world| world.in_step());
-    world.pass(SECOND);
+    assert!(world.figures(0).queue.items > 0, "the log has it still");
+    assert_eq!(mark(&world, 0, "there"), Some(before));
+    world.restore_path();
+    replicates(&mut world);
     is_on_both(&mut world, "there");
 }
 
@@ -409,4 +414,25 @@ fn a_stop_behind_a_mark_keeps_the_log() {
         world.drain();
         assert_eq!(world.figures(0).resynced_bytes, 0);
     }
+}
+
+/// The secondary is killed before the slot is durable, and once more while its next start writes it: that start had recorded already that the journal
+/// is applied, so no replay brought the mark back.
+#[test]
+fn a_mark_outlives_two_crashes_of_the_secondary() {
+    let mut world = in_step(roomy(Mode::Nearsync));
+    world.cluster[1].storage.trouble.marks_ns = 5 * SECOND;
+    is_set(&mut world, "twice");
+    world.write_done(0, 0, 8 * KIB);
+    world.pass(50 * MILLISECOND);
+    world.crash(1, true, SECOND);
+    world.cut([false; 2]);
+    world.until("it is back", |world| world.cluster[1].up());
+    world.pass(2 * SECOND);
+    world.crash(1, true, SECOND);
+    world.cluster[1].storage.trouble.marks_ns = 0;
+    world.until("it is back", |world| world.cluster[1].up());
+    world.restore_path();
+    replicates(&mut world);
+    is_on_both(&mut world, "twice");
 }

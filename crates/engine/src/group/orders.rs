@@ -9,7 +9,7 @@ use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::FrameKind;
 use crate::group::forks::KeepWish;
 use crate::group::handover::HandoverOrder;
-use crate::group::{Group, equal, forks, handover, lent, marks, peer_window, reset};
+use crate::group::{Group, equal, forks, handover, lent, marks, peer_window, reset, start};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::detached::{NOTHING_IN_ORDER, sync_has_nothing};
@@ -296,6 +296,7 @@ impl Group {
         reset::proceed(self, cx);
         forks::proceed(self, cx);
         marks::proceed(self, cx);
+        start::flushed(self, cx);
         if matches!(self.common.lifecycle.phase(), Phase::Running | Phase::Stopping { .. }) {
             proceed_delta(&mut self.secondary, &mut self.common, cx);
         }

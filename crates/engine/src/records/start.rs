@@ -669,11 +669,11 @@ impl GroupStart<'_> {
         }
     }
 
-    /// A volume's flush has ended; true: it was the last.
-    pub fn volume_flushed(&mut self, result: IoResult) -> Result<bool, CannotStart> {
-        let done = self.lifecycle.one_done();
+    /// A volume's flush has ended.
+    pub fn volume_flushed(&mut self, result: IoResult) -> Result<(), CannotStart> {
+        self.lifecycle.one_done();
         match result {
-            Ok(_) => Ok(done),
+            Ok(_) => Ok(()),
             Err(_) => Err(CannotStart::new(Broken::VolumeFlush, "a volume could not be flushed after replay")),
         }
     }
