@@ -448,15 +448,6 @@ fn terms(id: u64, seq: u64) -> PeerFrame {
     control(FrameKind::MarkTerms, mark.encode())
 }
 
-/// A secondary that has a mark.
-fn with_a_mark() -> EngineBench {
-    let mut bench = streaming();
-    bench.gets(terms(1, 1));
-    bench.gets(marks(1, 1, 0));
-    assert_eq!(bench.said(FrameKind::MarkThere).0.seq, Seq(1));
-    bench
-}
-
 /// One that was told of as many marks as a group may have.
 fn told_of_all() -> EngineBench {
     let mut bench = streaming();
@@ -630,7 +621,6 @@ const ROWS: &[ContradictionRow] = &[
     (streaming, |_| marks(1, 0, 0), "number 1 for a mark with a range"),
     (streaming, |_| marks(1, 7, 512), "number 1 for a mark with a range"),
     (streaming, |_| control(FrameKind::MarkTerms, vec![0; 7]), CANNOT_HAVE),
-    (with_a_mark, |_| terms(1, 2), "another position for a mark that is here"),
     (told_of_all, |_| terms(9999, 9999), "more marks than a group has"),
     (streaming, |_| sends(FrameHeader { kind: FrameKind::Zero, ..data(1) }), "number 1 without its payload"),
     (streaming, |_| PeerFrame(data(1), FramePayload::None), "number 1 without its payload"),

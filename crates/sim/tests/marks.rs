@@ -282,6 +282,7 @@ fn an_id_is_given_once() {
     world.crash(0, true, SECOND);
     replicates(&mut world);
     assert_eq!(mark(&world, 0, "last"), None, "nobody was told, and no slot was written");
+    world.until("the peer hears that it has no twin", |world| mark(world, 1, "last").is_some_and(|mark| mark.lost));
     let before = world.figures(0).resynced_bytes;
     is_set(&mut world, "again");
     is_on_both(&mut world, "again");
@@ -435,4 +436,73 @@ fn a_mark_outlives_two_crashes_of_the_secondary() {
     world.restore_path();
     replicates(&mut world);
     is_on_both(&mut world, "twice");
+}
+
+/// A node loses what it has on record of its marks.
+fn forgets(world: &mut ScenarioWorld, node: usize) {
+    world.stop(node);
+    world.cluster[node].disk_mut(Store::Marks(GROUP)).restore(vec![0; marks::FILE_BYTES as usize]);
+    world.boot(node);
+    replicates(world);
+}
+
+/// A secondary without its file of marks has none: its primary, which runs on, hears that in the next session.
+#[test]
+fn a_mark_that_the_peer_lost_is_on_both_nodes_no_longer() {
+    let mut world = in_step(roomy(Mode::Async));
+    for n in 0..40 {
+        is_set(&mut world, &format!("b{n}"));
+    }
+    is_on_both(&mut world, "b39");
+    forgets(&mut world, 1);
+    let is_lost = |mark: &Mark| mark.lost && !mark.there;
+    world.until("the primary knows of it", |world| world.figures(0).marks.iter().all(is_lost));
+    is_set(&mut world, "after");
+    is_on_both(&mut world, "after");
+}
+
+/// Marks of which the primary knows nothing are called what they are, can be dropped, and make room; a locked one stays.
+#[test]
+fn marks_of_which_the_primary_knows_nothing_are_shown_and_make_room() {
+    let mut world = in_step(roomy(Mode::Async));
+    for n in 0..MARKS_MAX {
+        orders::mark(&mut world, 0, &[GROUP], &format!("n{n}"));
+    }
+    is_on_both(&mut world, &format!("n{}", MARKS_MAX - 1));
+    let lock = Command::LockMark { name: "n0".into(), locked: true };
+    assert!(matches!(world.order(0, lock), CommandResult::Done(_)));
+    world.until("the peer knows of the lock", |world| mark(world, 1, "n0").is_some_and(|mark| mark.locked));
+    forgets(&mut world, 0);
+    world.until("they are strays", |world| world.figures(1).marks.iter().all(|mark| mark.lost));
+    let drop = |name: &str| Command::DropMark { name: name.into(), override_lock: false };
+    assert_eq!(world.refusal(1, drop("n0")).code, RefusalCode::MarkLocked);
+    assert!(matches!(world.order(1, drop("n7")), CommandResult::Done(_)));
+    for name in ["one", "two", "three"] {
+        is_set(&mut world, name);
+        is_on_both(&mut world, name);
+    }
+    assert!(mark(&world, 1, "n0").is_some(), "it is locked");
+    assert_eq!(world.refusal(1, drop("three")).code, RefusalCode::NotPrimary);
+}
+
+/// A dropped mark stood in the log of the queue still, and a start brought it back under a number.
+#[test]
+fn a_dropped_mark_does_not_come_back_from_the_log() {
+    let mut world = in_step(SimOptions { queue_disk_bytes: 4 * MIB, queue_durable: true, ..roomy(Mode::Async) });
+    world.until("the log is open", |world| world.coverage(0, CoveragePoint::QueueLogOpened) > 0);
+    world.write_done(0, 0, 8 * KIB);
+    is_set(&mut world, "x");
+    is_on_both(&mut world, "x");
+    let drop = Command::DropMark { name: "x".into(), override_lock: false };
+    assert!(matches!(world.order(0, drop), CommandResult::Done(_)));
+    world.until("the peer has dropped it", |world| durable_marks(&world.cluster, 1, GROUP).is_empty());
+    world.pass(5 * MILLISECOND);
+    world.crash(0, false, SECOND);
+    replicates(&mut world);
+    assert_eq!(world.figures(0).marks, []);
+    let is_free = |world: &ScenarioWorld| durable_marks(&world.cluster, 0, GROUP).is_empty();
+    world.write_done(0, 0, 8 * KIB);
+    world.flush(0);
+    world.until("its slot is free", is_free);
+    assert_eq!(world.figures(1).marks, []);
 }

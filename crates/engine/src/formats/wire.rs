@@ -188,7 +188,7 @@ pub mod flags {
     pub const NO_HOLE: u16 = 4;
     /// ProbeResult: hashes were equal.
     pub const EQUAL: u16 = 8;
-    /// Tail, Bits, Union: nothing follows.
+    /// Tail, Bits, Union: nothing follows. MarkTerms: no mark, those of this session are all.
     pub const LAST: u16 = 16;
     /// Tail: more was confirmed than is named, and nobody knows what. MarkThere: there is no such mark.
     pub const UNKNOWN: u16 = 32;

@@ -5,8 +5,8 @@
 //!                 -> MarkTerms and, in the stream, a Void that names it       -> MarkThere -> the peer has it
 //! secondary:  the Void is durable in the journal -> a slot (durable)          -> MarkThere
 //! ```
-//! The Void says where, the terms say what. A primary tells each mark once a session until the peer has answered, and all of them after a
-//! start or a promotion: whatever became of an answer, both tables come to say the same.
+//! The Void says where, the terms say what. A primary tells of all its marks in each session, and last that these are all: whatever became of an
+//! answer or of a file, both tables come to say the same.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -19,7 +19,7 @@ use crate::formats::identity::Role;
 use crate::formats::marks::{Mark, may_be_called};
 use crate::formats::wire::{FrameHeader, FrameKind, flags};
 use crate::group::Group;
-use crate::ids::{CommandId, LinkId, MarkId, Position, Seq};
+use crate::ids::{CommandId, Incarnation, LinkId, MarkId, Position, Seq};
 use crate::injected_fault::{Fault, injected};
 use crate::limits::MARKS_MAX;
 use crate::peer::outbox::push_mark;
@@ -33,6 +33,12 @@ use crate::{Command, CommandResult, Event, IoResult, Refusal, RefusalCode, SendP
 
 /// What rollback points are called.
 const POINTS: &str = "before-sync-";
+
+/// So many marks a turn tells of: the line is slow perhaps, and others wait for it.
+const TOLD_AT_ONCE: usize = 16;
+
+/// What a secondary is told of before it hears that these were all: what is set and dropped meanwhile as well.
+const HEARD_MAX: usize = 4 * MARKS_MAX;
 
 /// An order that is answered once its mark stands in the file, and its number in the log of the queue if there is one.
 #[derive(Debug)]
@@ -49,12 +55,21 @@ pub(crate) struct MarkDesk {
     answers: Vec<OwedAnswer>,
     /// In whose role the table was looked at last.
     role: Option<Role>,
-    /// Of a primary: what the peer has to be told, or told anew after a start.
-    unsettled: BTreeSet<MarkId>,
+    /// Of a primary: what the peer has to be told. All of it at the beginning of a session: the peer may have lost its file since.
+    untold: BTreeSet<MarkId>,
+    /// The same of marks that are on their way, before the stream is open that brings them.
+    waiting: BTreeSet<MarkId>,
+    /// This session's marks are still to be gathered; the peer was told that these are all.
+    begins: bool,
+    has_said_all: bool,
+    /// Where the stream began, and the last change of a mark, when it was looked at what left it.
+    looked_at: Option<(Option<(Incarnation, Seq)>, u64)>,
     /// Of a primary: dropped, and the peer has it no more. A start could still find it in the log of the queue.
     freed: BTreeSet<MarkId>,
     /// What it was told in this session: the number of the change.
     told: BTreeMap<MarkId, u64>,
+    /// Of a secondary: what it was told of before it heard that these are all.
+    heard: BTreeSet<MarkId>,
     /// Of a secondary: terms of marks that are on their way in the stream.
     expected: BTreeMap<MarkId, (Mark, u64)>,
     /// What the primary said last of each mark that it waits to hear of.
@@ -77,6 +92,8 @@ impl MarkDesk {
     /// The session has ended.
     pub fn session_ends(&mut self) {
         (self.told, self.expected, self.owed, self.unknown) = Default::default();
+        (self.untold, self.waiting, self.heard) = Default::default();
+        (self.begins, self.has_said_all) = (true, false);
     }
 }
 
@@ -177,7 +194,7 @@ fn set(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, moment: u64) {
         let why = "the peer is sent nothing in order now, so this mark exists here alone";
         CommandResult::Warning(format!("{name} is set at sequence {}; {why}", seq.0))
     } else {
-        desk.unsettled.insert(mark_id);
+        desk.untold.insert(mark_id);
         CommandResult::Done(format!("{name} is set at sequence {}", seq.0))
     };
     desk.answers.push(OwedAnswer { id, mark: mark_id, seq: if streamed { seq } else { Seq::NONE }, result });
@@ -185,7 +202,7 @@ fn set(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, moment: u64) {
 
 /// A mark is locked, or unlocked.
 fn command_lock(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, locked: bool) {
-    let Some(mark) = changeable(group, cx, id, name) else { return };
+    let Some(mark) = changeable(group, cx, id, name, false) else { return };
     let word = if locked { "locked" } else { "unlocked" };
     let result = if mark.locked == locked {
         CommandResult::Unchanged(format!("{name} is {word} already; nothing to do"))
@@ -200,7 +217,7 @@ fn command_drop(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, overr
     if group.common.marks.named(name).is_none() {
         return command_drop_point(&mut group.common, cx, id, (name, false));
     }
-    let Some(mark) = changeable(group, cx, id, name) else { return };
+    let Some(mark) = changeable(group, cx, id, name, true) else { return };
     if mark.locked && !override_lock {
         let why = format!("{name} is locked: 'mark unlock' it first, or drop it with --override-lock");
         return cx.refuse(id, RefusalCode::MarkLocked, why);
@@ -210,8 +227,10 @@ fn command_drop(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, overr
 }
 
 /// The mark of that name, where it may be changed: on the primary.
-fn changeable(group: &Group, cx: &mut Cx, id: CommandId, name: &str) -> Option<Mark> {
-    if group.common.role() != Role::Primary {
+fn changeable(group: &Group, cx: &mut Cx, id: CommandId, name: &str, drops: bool) -> Option<Mark> {
+    // One that the primary knows nothing of is dropped where it is.
+    let is_stray = || group.common.marks.named(name).is_some_and(|mark| mark.lost);
+    if group.common.role() != Role::Primary && !(drops && is_stray()) {
         cx.refuse(id, RefusalCode::NotPrimary, "this node is the secondary; marks are changed on the primary");
         return None;
     }
@@ -231,7 +250,7 @@ fn change(group: &mut Group, id: CommandId, mark: Mark, result: CommandResult) {
     let Group { common, marks: desk, .. } = group;
     desk.answers.push(OwedAnswer { id, mark: mark.id, seq: Seq::NONE, result });
     if common.marks.get(mark.id) != Some(&mark) {
-        desk.unsettled.insert(mark.id);
+        desk.untold.insert(mark.id);
         common.marks.put(mark);
     }
 }
@@ -239,6 +258,10 @@ fn change(group: &mut Group, id: CommandId, mark: Mark, result: CommandResult) {
 // ---- frames ------------------------------------------------------------------------------------------------------------
 
 pub(crate) fn frame(group: &mut Group, cx: &mut Cx, header: &FrameHeader, payload: &[u8]) -> Option<()> {
+    if header.kind == FrameKind::MarkTerms && header.flags & flags::LAST != 0 {
+        these_are_all(group, cx);
+        return Some(());
+    }
     if header.kind == FrameKind::MarkTerms {
         return terms(group, cx, header, payload);
     }
@@ -250,6 +273,11 @@ pub(crate) fn frame(group: &mut Group, cx: &mut Cx, header: &FrameHeader, payloa
 fn terms(group: &mut Group, cx: &mut Cx, header: &FrameHeader, payload: &[u8]) -> Option<()> {
     let told = Mark::decode(payload)?;
     let Group { common, marks: desk, .. } = group;
+    if desk.heard.len() >= HEARD_MAX {
+        common.protocol_error(cx, "more marks than a group has");
+        return Some(());
+    }
+    desk.heard.insert(told.id);
     if common.role() != Role::Secondary || !common.lifecycle.is_running() || common.has_failed() {
         return Some(());
     }
@@ -278,6 +306,20 @@ fn terms(group: &mut Group, cx: &mut Cx, header: &FrameHeader, payload: &[u8]) -
     Some(())
 }
 
+/// The primary has told of all marks that it has. What it knows nothing of is on this node alone: people see that, and it makes room for others.
+fn these_are_all(group: &mut Group, cx: &mut Cx) {
+    let Group { common, marks: desk, .. } = group;
+    let heard = core::mem::take(&mut desk.heard);
+    if common.role() != Role::Secondary || !common.lifecycle.is_running() || common.has_failed() {
+        return;
+    }
+    let strays = common.marks.marks().filter(|mark| !mark.lost && !mark.dropped && !heard.contains(&mark.id));
+    let strays: Vec<Mark> = strays.cloned().collect();
+    for mark in strays {
+        is_lost(common, cx, &mark);
+    }
+}
+
 /// A run that goes on behind a restart has another incarnation, and the same numbers.
 fn is_same_place(one: Position, other: Position) -> bool {
     (one.generation, one.seq) == (other.generation, other.seq)
@@ -297,7 +339,7 @@ fn answered(group: &mut Group, cx: &mut Cx, header: &FrameHeader) {
         // It has changed since, and is told again.
         return;
     };
-    desk.unsettled.remove(&id);
+    desk.told.remove(&id);
     let there = header.flags & flags::UNKNOWN == 0;
     if mark.dropped {
         desk.freed.insert(id);
@@ -315,8 +357,6 @@ fn answered(group: &mut Group, cx: &mut Cx, header: &FrameHeader) {
         cx.coverage.hit(CoveragePoint::MarkThere);
         cx.event(common.id(), Event::MarkThere { id, name: mark.name.clone(), at: position });
         common.marks.put(Mark { position, there: true, lost: false, ..mark });
-        let change = common.marks.change_of(id).unwrap_or(change);
-        desk.told.insert(id, change);
     }
 }
 
@@ -433,9 +473,9 @@ fn take_arrived(group: &mut Group, cx: &mut Cx) {
     }
 }
 
-/// Of a full table the oldest mark goes that the primary does not know of, or never named.
+/// Of a full table the oldest mark goes that the primary does not know of, or never named; none that is locked.
 fn make_room(common: &mut GroupCommon) -> bool {
-    let strays = common.marks.marks().filter(|mark| mark.lost || mark.name.is_empty());
+    let strays = common.marks.marks().filter(|mark| !mark.locked && (mark.lost || mark.name.is_empty()));
     let Some(oldest) = strays.min_by_key(|mark| (mark.wall, mark.id)).map(|mark| mark.id) else { return false };
     common.marks.remove(oldest);
     true
@@ -449,7 +489,6 @@ fn look_at_role(group: &mut Group) {
         return;
     }
     desk.session_ends();
-    desk.unsettled.clear();
     desk.freed.clear();
     if role == Role::Secondary {
         return;
@@ -471,7 +510,6 @@ fn look_at_role(group: &mut Group) {
     for mark in unnamed_marks {
         common.marks.put(Mark { name: unnamed(mark.id), ..mark });
     }
-    desk.unsettled = common.marks.marks().map(|mark| mark.id).collect();
 }
 
 /// Marks of the queue, each with its number.
@@ -488,6 +526,9 @@ fn lose_what_left_the_stream(group: &mut Group, cx: &mut Cx) {
     }
     let stream = primary.peer.outbox.stream();
     let began = stream.map(|stream| (common.sb.identity.incarnation, began_at(stream)));
+    if desk.looked_at.replace((began, common.marks.last_change())) == Some((began, common.marks.last_change())) {
+        return;
+    }
     let is_on_its_way = |mark: &Mark| {
         let Position { incarnation, seq, .. } = mark.position;
         began.is_some_and(|(run, from)| incarnation == run && seq > from)
@@ -497,7 +538,7 @@ fn lose_what_left_the_stream(group: &mut Group, cx: &mut Cx) {
     for mark in gone {
         is_lost(common, cx, &mark);
         // The peer may have it all the same, and says so then.
-        desk.unsettled.insert(mark.id);
+        desk.untold.insert(mark.id);
     }
 }
 
@@ -519,21 +560,36 @@ fn tell(group: &mut Group, cx: &mut Cx, link: LinkId) {
     let greeting = &primary.peer.greeting;
     let is_met =
         greeting.unfit().is_none() && greeting.hello().is_some_and(|hello| hello.identity.role == Role::Secondary);
-    if desk.unsettled.is_empty() || !is_met {
+    if !is_met {
         return;
     }
+    if core::mem::take(&mut desk.begins) {
+        desk.untold = common.marks.marks().map(|mark| mark.id).collect();
+    }
     let is_open = primary.peer.outbox.stream().is_some_and(PeerStream::is_open);
-    for id in &desk.unsettled {
-        let (Some(mark), Some(change)) = (common.marks.get(*id), common.marks.change_of(*id)) else { continue };
+    if is_open {
+        desk.untold.append(&mut desk.waiting);
+    }
+    for _ in 0..TOLD_AT_ONCE {
+        let Some(id) = desk.untold.pop_first() else { break };
+        let (Some(mark), Some(change)) = (common.marks.get(id), common.marks.change_of(id)) else { continue };
         // A mark that is on its way is told of in the session that brings it.
-        let may_tell = mark.there || mark.lost || is_open;
-        if !may_tell || mark.name.is_empty() || desk.told.get(id) == Some(&change) {
+        if !mark.there && !mark.lost && !is_open {
+            desk.waiting.insert(id);
             continue;
         }
-        desk.told.insert(*id, change);
+        desk.told.insert(id, change);
         let header =
             FrameHeader { seq: Seq(change), ..FrameHeader::new(FrameKind::MarkTerms, cx.peer.session, common.id()) };
         cx.send(link, header, SendPayload::Control(mark.encode()));
+    }
+    // Who could not read its own marks does not know what these are.
+    let is_all = desk.untold.is_empty() && desk.waiting.is_empty() && !common.marks.has_latched();
+    if is_all && !desk.has_said_all {
+        desk.has_said_all = true;
+        let header =
+            FrameHeader { flags: flags::LAST, ..FrameHeader::new(FrameKind::MarkTerms, cx.peer.session, common.id()) };
+        cx.send(link, header, SendPayload::None);
     }
 }
 

@@ -204,6 +204,10 @@ impl MarkTable {
         core::mem::take(&mut self.arrived)
     }
 
+    pub fn last_change(&self) -> u64 {
+        self.last_change
+    }
+
     /// The number of the last change of this mark.
     pub fn change_of(&self, id: MarkId) -> Option<u64> {
         self.slots.iter().flatten().find(|slot| slot.mark.id == id).map(|slot| slot.change)

@@ -111,8 +111,8 @@ const KINDS: [(FrameKind, &str, &str, &str); 27] = [
     ),
     (
         FrameKind::MarkTerms,
-        "P: a mark as it is there, once a session until it is answered, and when it changes",
-        "seq: number of the change",
+        "P: a mark as it is there, at the beginning of each session and when it changes; or no mark, and the marks told of in this session are all",
+        "seq: number of the change; flags: last, without a mark",
         "[a slot of `marks`](format.md#marks)",
     ),
     (
