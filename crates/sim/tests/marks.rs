@@ -506,3 +506,35 @@ fn a_dropped_mark_does_not_come_back_from_the_log() {
     world.until("its slot is free", is_free);
     assert_eq!(world.figures(1).marks, []);
 }
+
+/// The same name again is answered no earlier than the first time.
+#[test]
+fn the_same_name_again_waits_for_the_same_log() {
+    let mut world = in_step(SimOptions { queue_disk_bytes: 4 * MIB, queue_durable: true, ..roomy(Mode::Async) });
+    world.until("the log is open", |world| world.coverage(0, CoveragePoint::QueueLogOpened) > 0);
+    world.cut([false; 2]);
+    world.cluster[0].storage.trouble.queue_ns = SECOND;
+    let ids = [(); 2].map(|()| orders::mark(&mut world, 0, &[GROUP], "x")[0]);
+    world.pass(SECOND / 2);
+    assert!(ids.iter().all(|id| result(&world, *id).is_none()), "its number is in no log");
+    world.pass(SECOND);
+    assert!(ids.iter().all(|id| result(&world, *id).is_some()));
+}
+
+/// Two marks of one name that were set at two moments are not taken for one.
+#[test]
+fn marks_of_two_moments_are_not_taken_for_one() {
+    let mut world = in_step(SimOptions { pairs: vec![[0, 1], [0, 1]], ..roomy(Mode::Async) });
+    let primary = world.cluster.primary(OTHER);
+    if primary != 0 {
+        return;
+    }
+    is_set(&mut world, "x");
+    let other = orders::mark(&mut world, 0, &[OTHER], "x")[0];
+    world.until("both are set", |world| result(world, other).is_some());
+    assert_eq!(refused(&mut world, 0, &[GROUP, OTHER], "x"), RefusalCode::MarkName);
+    let at_once = sets(&mut world, 0, &[GROUP, OTHER], "y");
+    assert!(!at_once.iter().any(|answer| matches!(answer, CommandResult::Refused(_))), "{at_once:?}");
+    let again = sets(&mut world, 0, &[GROUP, OTHER], "y");
+    assert!(again.iter().all(|answer| matches!(answer, CommandResult::Unchanged(_))), "{again:?}");
+}

@@ -167,7 +167,10 @@ fn command_set(group: &mut Group, cx: &mut Cx, id: CommandId, name: &str, moment
         Ok(true) => {
             let Some(mark) = group.common.marks.named(name) else { return };
             let text = format!("{name} is taken already, at sequence {}; nothing to do", mark.position.seq.0);
-            let (mark, seq) = (mark.id, Seq::NONE);
+            // Whoever set it waits for its number perhaps, and so does this one.
+            let is_of_run = mark.position.incarnation == group.common.sb.identity.incarnation;
+            let seq = if is_of_run && !mark.there && !mark.lost { mark.position.seq } else { Seq::NONE };
+            let mark = mark.id;
             group.marks.answers.push(OwedAnswer { id, mark, seq, result: CommandResult::Unchanged(text) });
         }
         Ok(false) => set(group, cx, id, name, moment),

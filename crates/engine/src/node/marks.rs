@@ -50,20 +50,23 @@ impl Node {
 
     /// Which of them refuses, and why.
     fn mark_refused(&self, groups: &[(GroupId, CommandId)], name: &str) -> Option<(usize, Refusal)> {
-        let mut taken = 0;
+        let mut moments = Vec::new();
         for (at, (id, _)) in groups.iter().enumerate() {
             let Some(group) = self.groups.get(id) else {
                 return Some((at, Refusal::new(RefusalCode::GroupStopping, "the group has left this node")));
             };
             match marks::may_set(group, name) {
-                Ok(is_taken) => taken += usize::from(is_taken),
+                Ok(false) => {}
+                Ok(true) => moments.extend(group.common().marks.named(name).map(|mark| mark.moment)),
                 Err(refusal) => return Some((at, refusal)),
             }
         }
-        let is_torn = taken > 0 && taken < groups.len();
+        // One and the same moment, or none: one mark on Monday and another on Tuesday are not what is asked for.
+        let is_one = groups.len() == 1 || moments.iter().all(|moment| *moment > 0 && *moment == moments[0]);
+        let is_torn = !moments.is_empty() && (moments.len() < groups.len() || !is_one);
         is_torn.then(|| {
             let why = format!(
-                "some of the groups have a mark {name:?} already, and others have not: it would name no one moment"
+                "some of the groups have a mark {name:?} already, and it is not one mark of all of them: it would name no one moment"
             );
             (0, Refusal::new(RefusalCode::MarkName, why))
         })
