@@ -6,10 +6,11 @@ use engine::RefusalCode;
 use serde_json::json;
 
 use super::answers::Answers;
+use super::drain;
 use super::progress::{ProgressView, WorkStage};
 use super::reach::{self, WatchStep, report, unexpected};
 use crate::api::refusals::DeskRefusal;
-use crate::api::{ApiRequest, DroppedMark, GroupView, MARKS_SCHEMA, MarkList, MarkState, NamedMark, Reply};
+use crate::api::{ApiRequest, DroppedMark, GroupView, MARKS_SCHEMA, MarkList, MarkState, NamedMark, Reply, Role};
 use crate::args::mark::{MarkArgs, MarkCommand, MarkDropArgs, MarkListArgs, MarkLockArgs};
 use crate::args::reach::ReachAny;
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
@@ -57,25 +58,40 @@ pub fn until_there(
     deadline: Option<Instant>,
 ) -> Result<Reply, CommandFailure> {
     let mut view = ProgressView::new(group);
+    let mut heard = None;
     let found = reach::watch(reach, group, deadline, |now| {
-        if now.starting {
-            return Ok(WatchStep::Again);
+        // What a secondary has is on both nodes whatever its primary knows.
+        if now.starting || now.role != Role::Primary {
+            return drain::not_primary(now, heard.is_some());
         }
-        let marks = named(reach, group)?;
+        let marks = match named(reach, group) {
+            Ok(marks) => marks,
+            // It restarts in between.
+            Err(_) if reach::may_restart(heard) => return Ok(WatchStep::Again),
+            Err(failure) => return Err(failure),
+        };
         let Some(mark) = marks.iter().rfind(|mark| mark.name == name) else {
+            // A daemon that begins has read none yet.
+            if heard.take().is_some() {
+                return Ok(WatchStep::Again);
+            }
             let why = format!("{group}: there is no mark {name:?}; 'farshore mark list {group}' shows what there is");
             return Err(CommandFailure::from(why).because(RefusalCode::NoSuchMark));
         };
+        heard = Some(Instant::now());
         match mark.state {
             MarkState::OnBoth => {
                 let text = format!("{group}: {name} is on both nodes, at sequence {}", mark.sequence);
-                return Ok(WatchStep::Enough(Reply::done(text, Vec::new())));
+                return Ok(WatchStep::Enough(Reply::done(text, drain::lacks(now))));
             }
             MarkState::HereAlone => {
                 let why = format!("{group}: {name} is on this node only, and does not come to the other one");
                 return Err(CommandFailure::from(why).because(DeskRefusal::Failed));
             }
             MarkState::OnItsWay => {}
+        }
+        if let Some(failure) = drain::never_ends(now) {
+            return Err(failure);
         }
         view.show(&WorkStage::left("drains", left_bytes(now)));
         Ok(WatchStep::Again)
