@@ -422,6 +422,9 @@ fn a_stop_behind_a_mark_keeps_the_log() {
         world.until("the loss of the link is known", |world| state(world) == Some(State::Queuing));
         world.write_done(0, 32 * KIB, 8 * KIB);
         world.cluster[0].storage.trouble.queue_ns = SECOND;
+        // The second one waits until the first one's batch is written.
+        orders::mark(&mut world, 0, &[GROUP], "first");
+        world.pass(MILLISECOND);
         let order = orders::mark(&mut world, 0, &[GROUP], "parting")[0];
         world.stop(0);
         world.cluster[0].storage.trouble.queue_ns = 0;
@@ -558,4 +561,43 @@ fn marks_of_two_moments_are_not_taken_for_one() {
     assert!(!at_once.iter().any(|answer| matches!(answer, CommandResult::Refused(_))), "{at_once:?}");
     let again = sets(&mut world, 0, &[GROUP, OTHER], "y");
     assert!(again.iter().all(|answer| matches!(answer, CommandResult::Unchanged(_))), "{again:?}");
+}
+
+/// The primary is killed before the peer's answer came. It called the mark lost, and the peer had it: nobody is told so before the peer was asked.
+#[test]
+fn a_mark_is_called_lost_once_the_peer_has_said_so() {
+    let mut world = in_step(roomy(Mode::Async));
+    is_set(&mut world, "sent");
+    is_on_both(&mut world, "sent");
+    world.cluster[1].storage.trouble.marks_ns = SECOND;
+    is_set(&mut world, "unanswered");
+    world.pass(50 * MILLISECOND);
+    world.crash(0, false, SECOND);
+    world.cluster[1].storage.trouble.marks_ns = 0;
+    world.cut([false; 2]);
+    world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+    assert!(mark(&world, 0, "unanswered").is_some_and(|mark| mark.lost && mark.doubted));
+    assert_eq!(world.coverage(0, CoveragePoint::MarkLost), 0);
+    world.restore_path();
+    replicates(&mut world);
+    is_on_both(&mut world, "unanswered");
+    assert_eq!(world.coverage(0, CoveragePoint::MarkLost), 0);
+}
+
+/// Beside a stream no mark names a history that a crash may undo.
+#[test]
+fn no_mark_names_a_generation_that_is_not_on_record() {
+    let mut world = in_step(roomy(Mode::Async));
+    world.cut([false; 2]);
+    world.until("the loss of the link is known", |world| state(world) == Some(State::Queuing));
+    assert!(matches!(world.order(0, Command::Logging), CommandResult::Done(_) | CommandResult::Warning(_)));
+    world.cluster[0].storage.trouble.superblock_ns = SECOND;
+    let write = world.write(0, 0, 8 * KIB);
+    world.pass(100 * MILLISECOND);
+    assert_eq!(refused(&mut world, 0, &[GROUP], "a"), RefusalCode::NotInStep);
+    world.cluster[0].storage.trouble.superblock_ns = 0;
+    assert!(world.answer(write).0);
+    let alone = sets(&mut world, 0, &[GROUP], "a");
+    assert!(matches!(alone[..], [CommandResult::Warning(_)]), "{alone:?}");
+    assert_eq!(mark(&world, 0, "a").unwrap().position.generation, world.recorded(0).identity.generation);
 }

@@ -31,13 +31,15 @@ const LOCKED: u16 = 1;
 const THERE: u16 = 2;
 const LOST: u16 = 4;
 const DROPPED: u16 = 8;
-const BITS: u16 = LOCKED | THERE | LOST | DROPPED;
+const DOUBTED: u16 = 16;
+const BITS: u16 = LOCKED | THERE | LOST | DROPPED | DOUBTED;
 
 /// A named point of the write order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     pub id: MarkId,
-    /// Its own number: what has a lower one lies before it.
+    /// Its own number: what has a lower one lies before it. One that never had a number in a stream has that of the last write, which
+    /// lies before it too.
     pub position: Position,
     /// The primary's stamp of it.
     pub wall: Wall,
@@ -51,6 +53,8 @@ pub struct Mark {
     pub there: bool,
     /// Of a primary: it stands in no order that reached the peer.
     pub lost: bool,
+    /// It is `lost` as far as this node can know, and the peer has not said so: it may have it.
+    pub doubted: bool,
     /// Gone for people; its slot is free once the peer has heard of it.
     pub dropped: bool,
 }
@@ -62,7 +66,7 @@ impl Mark {
         w.position(self.position);
         w.u64(self.wall.0);
         w.u64(self.moment);
-        let bits = [self.locked, self.there, self.lost, self.dropped];
+        let bits = [self.locked, self.there, self.lost, self.dropped, self.doubted];
         w.u16(bits.into_iter().enumerate().fold(0, |bits, (at, bit)| bits | u16::from(bit) << at));
         w.u8(self.name.len() as u8);
         w.0.extend_from_slice(self.name.as_bytes());
@@ -90,6 +94,7 @@ impl Mark {
             there: bits & THERE != 0,
             lost: bits & LOST != 0,
             dropped: bits & DROPPED != 0,
+            doubted: bits & DOUBTED != 0,
         }))
     }
 

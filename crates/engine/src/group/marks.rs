@@ -140,6 +140,10 @@ pub(crate) fn may_set(group: &Group, name: &str) -> Result<bool, Refusal> {
              it has ended",
         );
     }
+    if !primary.peer.outbox.streams() && common.numbers.generation_is_due() {
+        let why = "another generation is being recorded, and a mark would name a point of none; try again in a moment";
+        return refuse(RefusalCode::NotInStep, why);
+    }
     if common.marks.is_full() {
         return refuse(
             RefusalCode::MarksFull,
@@ -289,7 +293,7 @@ fn terms(group: &mut Group, cx: &mut Cx, header: &FrameHeader, payload: &[u8]) -
     if let Some(known) = known {
         if is_same_place(known.position, told.position) {
             let (position, wall) = (known.position, known.wall);
-            let mark = Mark { position, wall, there: true, lost: false, ..told };
+            let mark = Mark { position, wall, there: true, lost: false, doubted: false, ..told };
             if mark != known {
                 common.marks.put(mark);
             }
@@ -319,7 +323,7 @@ fn these_are_all(group: &mut Group, cx: &mut Cx) {
     let strays = common.marks.marks().filter(|mark| !mark.lost && !mark.dropped && !heard.contains(&mark.id));
     let strays: Vec<Mark> = strays.cloned().collect();
     for mark in strays {
-        is_lost(common, cx, &mark);
+        is_lost(common, cx, &mark, true);
     }
 }
 
@@ -349,7 +353,7 @@ fn answered(group: &mut Group, cx: &mut Cx, header: &FrameHeader) {
         return free(common, &primary.peer.outbox.log, desk);
     }
     if !there {
-        return is_lost(common, cx, &mark);
+        return is_lost(common, cx, &mark, true);
     }
     let tag = mark.position.generation.tag;
     if (header.generation_tag, header.seq) != (tag, mark.position.seq) {
@@ -359,7 +363,7 @@ fn answered(group: &mut Group, cx: &mut Cx, header: &FrameHeader) {
     if !mark.there || mark.lost || mark.position != position {
         cx.coverage.hit(CoveragePoint::MarkThere);
         cx.event(common.id(), Event::MarkThere { id, name: mark.name.clone(), at: position });
-        common.marks.put(Mark { position, there: true, lost: false, ..mark });
+        common.marks.put(Mark { position, there: true, lost: false, doubted: false, ..mark });
     }
 }
 
@@ -379,14 +383,18 @@ fn free(common: &mut GroupCommon, log: &QueueLog, desk: &mut MarkDesk) {
     }
 }
 
-/// The mark is not at the peer, and will not come there.
-fn is_lost(common: &mut GroupCommon, cx: &mut Cx, mark: &Mark) {
-    if mark.lost {
+/// The mark is not at the peer, and will not come there; or so it seems, until the peer says what it has.
+fn is_lost(common: &mut GroupCommon, cx: &mut Cx, mark: &Mark, is_certain: bool) {
+    if mark.lost && !(mark.doubted && is_certain) {
+        return;
+    }
+    if !is_certain {
+        common.marks.put(Mark { there: false, lost: true, doubted: true, ..mark.clone() });
         return;
     }
     cx.coverage.hit(CoveragePoint::MarkLost);
     cx.event(common.id(), Event::MarkLost { id: mark.id, name: mark.name.clone() });
-    common.marks.put(Mark { there: false, lost: true, ..mark.clone() });
+    common.marks.put(Mark { there: false, lost: true, doubted: false, ..mark.clone() });
 }
 
 /// A cell of the file of marks is written.
@@ -462,7 +470,7 @@ fn take_arrived(group: &mut Group, cx: &mut Cx) {
         let terms = is_told.then(|| desk.expected.remove(&id)).flatten();
         let told = terms.as_ref().map(|(_, change)| *change);
         let mark = terms.map(|(mark, _)| mark).unwrap_or_default();
-        let mark = Mark { id, position, wall, there: true, lost: false, ..mark };
+        let mark = Mark { id, position, wall, there: true, lost: false, doubted: false, ..mark };
         cx.coverage.hit(CoveragePoint::MarkArrived);
         let is_refused = common.marks.has_latched() || common.marks.is_full() && !make_room(common);
         if is_refused || !common.marks.put(mark) {
@@ -505,7 +513,7 @@ fn look_at_role(group: &mut Group) {
         let position = common.position(seq);
         let is_there = known.as_ref().is_some_and(|mark| mark.there);
         if !is_there {
-            common.marks.put(Mark { id, position, wall, lost: false, ..known.unwrap_or_default() });
+            common.marks.put(Mark { id, position, wall, lost: false, doubted: false, ..known.unwrap_or_default() });
         }
     }
     // Their terms never came, and whoever could have told is not primary any more.
@@ -536,11 +544,13 @@ fn lose_what_left_the_stream(group: &mut Group, cx: &mut Cx) {
         let Position { incarnation, seq, .. } = mark.position;
         began.is_some_and(|(run, from)| incarnation == run && seq > from)
     };
+    let sent = primary.peer.outbox.sent_through();
     let gone = common.marks.marks().filter(|mark| !mark.there && !mark.lost && !is_on_its_way(mark));
     let gone: Vec<Mark> = gone.cloned().collect();
     for mark in gone {
-        is_lost(common, cx, &mark);
-        // The peer may have it all the same, and says so then.
+        // What was sent, in this run or before it, may have arrived: the peer says so then.
+        let is_of_run = mark.position.incarnation == common.sb.identity.incarnation;
+        is_lost(common, cx, &mark, is_of_run && mark.position.seq > sent);
         desk.untold.insert(mark.id);
     }
 }

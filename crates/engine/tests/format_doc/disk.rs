@@ -329,6 +329,7 @@ fn mark_flags() -> String {
             (mark.there, "the peer has it; of a secondary always"),
             (mark.lost, "it is on this node only"),
             (mark.dropped, "dropped: free once the peer has heard of it"),
+            (mark.doubted, "beside 4: the peer has not said so, and may have it"),
         ]);
         Some((meaning, mark.encode()))
     };

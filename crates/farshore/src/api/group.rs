@@ -615,6 +615,8 @@ pub enum MarkState {
     OnBoth,
     /// on this primary, and in the order that goes to the peer
     OnItsWay,
+    /// in no order any more that goes to the peer, which has not said yet whether it has it
+    NotKnown,
     /// on this node only
     HereAlone,
 }
@@ -624,6 +626,7 @@ impl MarkState {
         match self {
             MarkState::OnBoth => "on both nodes",
             MarkState::OnItsWay => "on its way to the peer",
+            MarkState::NotKnown => "on this node; what the peer has is not known yet",
             MarkState::HereAlone => "on this node only",
         }
     }

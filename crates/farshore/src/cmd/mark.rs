@@ -88,7 +88,7 @@ pub fn until_there(
                 let why = format!("{group}: {name} is on this node only, and does not come to the other one");
                 return Err(CommandFailure::from(why).because(DeskRefusal::Failed));
             }
-            MarkState::OnItsWay => {}
+            MarkState::OnItsWay | MarkState::NotKnown => {}
         }
         if let Some(failure) = drain::never_ends(now) {
             return Err(failure);

@@ -174,5 +174,5 @@ pub fn check_equal(cluster: &SimCluster, group: GroupId) -> Result<(), OracleFai
 /// Nothing is on its way.
 pub fn are_settled(cluster: &SimCluster, group: GroupId) -> bool {
     let shown = cluster[cluster.primary(group)].status_of(group);
-    shown.is_some_and(|shown| shown.marks.iter().all(|mark| mark.there || mark.lost))
+    shown.is_some_and(|shown| shown.marks.iter().all(|mark| mark.there || mark.lost && !mark.doubted))
 }

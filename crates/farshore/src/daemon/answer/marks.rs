@@ -46,6 +46,7 @@ fn shown(mark: &engine::status::Mark) -> NamedMark {
         time: view::time(mark.wall),
         state: match (mark.there, mark.lost) {
             (true, _) => MarkState::OnBoth,
+            (false, true) if mark.doubted => MarkState::NotKnown,
             (false, true) => MarkState::HereAlone,
             (false, false) => MarkState::OnItsWay,
         },
