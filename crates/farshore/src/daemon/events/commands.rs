@@ -368,7 +368,10 @@ fn of_mark(request: &ApiRequest) -> Option<Words<'_>> {
         ApiRequest::LockMark { group, name, locked } => {
             (if *locked { "mark lock" } else { "mark unlock" }, Some(group), name.clone())
         }
-        ApiRequest::DropMark { group, name, .. } => ("mark drop", Some(group), name.clone()),
+        ApiRequest::DropMark { group, name, override_lock, .. } => {
+            let overrides = if *override_lock { " --override-lock" } else { "" };
+            ("mark drop", Some(group), format!("{name}{overrides}"))
+        }
         _ => return None,
     })
 }
