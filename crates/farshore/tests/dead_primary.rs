@@ -525,10 +525,11 @@ fn serves_another_group_beside(pair: &mut Pair) {
 fn a_node_that_was_promoted_by_force_is_not_demoted_behind_that() {
     let mut pair = Pair::new(&PairPlan { volumes: &VOLUMES, volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
     serves_another_group_beside(&mut pair);
-    assert!(pair.stop(Side::Near).success());
+    pair.stop_both();
     fs::remove_file(pair.device(Side::Near, "data")).expect("a disk");
     is_agreed_on(&pair, "data");
-    pair.serve(Side::Near);
+    is_announced(&pair);
+    Side::BOTH.iter().for_each(|node| pair.serve(*node));
     let promote = serde_json::json!({ "request": "promote", "group": GROUP, "force": true });
     let (until, mut is_cut) = (Instant::now() + Duration::from_secs(30), false);
     loop {

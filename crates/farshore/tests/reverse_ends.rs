@@ -197,6 +197,56 @@ fn what_is_being_begun_is_not_stopped_beside_that() {
     goes_on(&mut pair, typed);
 }
 
+// proves: rule 13
+/// The node that was to serve was told to stop while a command ran here: this node was demoted all the same, its clients were cut off, and nobody was
+/// primary; or the other node was the primary for its own clients.
+#[test]
+fn a_reverse_sync_that_was_stopped_at_the_other_node_changes_no_role() {
+    let (mut pair, typed) = being_begun();
+    let client = pair.start_qemu_io(Side::Near, "data", &["write -P 7 0 64k", "sleep 2500", "write -P 8 0 64k", "flush"]);
+    let is_refused = |pair: &mut Pair, typed: Background| {
+        expect(&pair.run(Side::Far, &STOP), 0, &["does not serve the clients of node near"]);
+        fs::remove_file(pair.path("slow")).expect("it was there");
+        let (is_done, said) = typed.finish(pair);
+        assert!(!is_done && said.contains("was told meanwhile to serve no clients of this node"), "{said}");
+        assert!(is_primary(pair, Side::Near) && !is_primary(pair, Side::Far) && !record(pair, Side::Near).exists());
+    };
+    is_refused(&mut pair, typed);
+    let (is_done, said) = client.finish(&mut pair);
+    assert!(is_done, "{said}");
+    // The same where something is given up.
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "data", &["write -P 9 0 64k", "flush"]);
+    fs::write(pair.path("slow"), "").expect("written");
+    fs::remove_file(ran(&pair)).expect("it ran");
+    let typed = Background::start(pair.command(Side::Near, &["sync", GROUP, "--reverse", "--yes"]));
+    pair.until("near's command runs", |pair| ran(pair).exists());
+    is_refused(&mut pair, typed);
+    pair.qemu_io(Side::Near, "data", &["read -P 9 0 64k", "write -P 8 0 64k", "flush"]);
+}
+
+/// Clients were held while the command behind the demotion ran, although the other node served by then; or that was promoted behind the command only.
+#[test]
+fn clients_are_served_while_a_command_behind_the_demotion_runs() {
+    let mut pair = with_hooks("hooks.after_demote = HOOK\nhooks.timeout = \"60s\"", SLOW);
+    pair.wait_for_rest(Side::Near);
+    for (words, pattern) in [("--full", 7), ("--yes", 8)] {
+        fs::write(pair.path("slow"), "").expect("written");
+        let typed = Background::start(pair.command(Side::Near, &["sync", GROUP, "--reverse", words]));
+        let ran = ran(&pair);
+        pair.until("near's command runs", |_| ran.exists());
+        let write = format!("write -P {pattern} 0 64k");
+        pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &[&write, "flush"]).0);
+        assert!(is_primary(&pair, Side::Far) && pair.path("slow").exists());
+        goes_on(&mut pair, typed);
+        pair.qemu_io(Side::Near, "data", &["read -P 8 0 4k", &format!("read -P {pattern} 4k 60k")]);
+        pair.wait_for(Side::Near, "replicating");
+        pair.done(Side::Near, &["logging", GROUP]);
+        pair.qemu_io(Side::Near, "data", &["write -P 9 0 64k", "flush"]);
+        fs::remove_file(&ran).expect("it ran");
+    }
+}
+
 /// Clients were held for as long as commands ran that might have it refused.
 #[test]
 fn clients_are_served_while_a_command_before_a_reverse_sync_runs() {

@@ -96,6 +96,23 @@ pub(super) async fn asks(desk: &Desk, name: &str, peer: &NodeName, is_home: bool
     }
 }
 
+/// The last question before this node is demoted for the peer to serve its clients: commands may have run for minutes since the peer got ready, and
+/// an operator may have told it to stop meanwhile.
+///
+/// # Errors
+/// The answer to whoever began it.
+pub(super) async fn is_expected(desk: &Desk, name: &str, peer: &NodeName) -> Result<(), Reply> {
+    let nothing = format!("{name}: nothing was changed: node {peer}");
+    let (code, why) = match asks(desk, name, peer, false).await {
+        Ok(true) => return Ok(()),
+        Ok(false) => (DeskRefusal::ReverseOver, "was told meanwhile to serve no clients of this node".to_owned()),
+        Err(why) => {
+            (DeskRefusal::PeerNotReached, format!("does not say whether it is to serve clients of this node still: {why}"))
+        }
+    };
+    Err(Reply::refused(code, format!("{nothing} {why}")))
+}
+
 /// What waits here must not land behind what others have written at the peer since. The error: the record is there still, and so are they.
 pub(super) async fn cut_off(
     desk: &Desk,

@@ -257,8 +257,6 @@ impl Desk {
             .map(|(code, why)| Reply::refused(code, format!("{}: {}", group.name, view::with_names(group, &why)))))
     }
 
-    /// Who asks again, and may not have heard the first answer, is warned of the same: that not everything is known to have arrived decides
-    /// about the peer.
     /// `command`: what the engine is asked for, [`Command::Demote`] or one that demotes under a condition.
     pub(super) async fn demote(
         &self,
@@ -267,7 +265,7 @@ impl Desk {
         runs: RunHooks,
         command: Command,
     ) -> Result<Reply, Gone> {
-        let (id, group) = match self.find_taken_up(name) {
+        let found = match self.find_taken_up(name) {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
@@ -275,53 +273,9 @@ impl Desk {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
         };
-        let now = self.status_of(id).await?;
-        let Some(now) = now.filter(|now| !view::is_starting(now)) else {
-            // Its role is not known yet: a primary would be demoted without its commands and without a record of the begin.
-            return Ok(starting(name));
-        };
-        let before = Some(now).filter(|now| now.role == Role::Primary);
-        let is_reverse = self.reverses.is_home(name);
-        let is_forced = close_clients && !is_reverse;
-        let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced, runs };
-        let again = if is_reverse { format!("sync {name} --reverse") } else { format!("demote {name}") };
-        if let Some(now) = &before
-            && hooks.has(RoleHook::BeforeDemote)
-            && let Some(refusal) = self.no_demotion(name, now, (close_clients, &again)).await?
-        {
-            return Ok(refusal);
-        }
-        let before = before.map(|status| status.identity.generation);
-        let turn = match before {
-            Some(generation) => match self.record_begin(name, generation).await {
-                Ok(turn) => Some(turn),
-                Err(refusal) => return Ok(refusal),
-            },
-            None => None,
-        };
-        if before.is_some()
-            && let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await
-        {
-            return Ok(refusal);
-        }
-        alone.is_shown(turn.is_some());
-        let mut reply = match close_clients {
-            true => self.order_anyway(name, command).await?,
-            false => self.order_if_unused(name, command, &again).await?,
-        };
-        // It is on record, or was refused; or its group has failed.
-        alone.is_shown(false);
-        if let Reply::Ok { warnings, unchanged, .. } = &mut reply {
-            // It is done, also where the data thread ends now.
-            let now = self.status_of(id).await.unwrap_or_default().map(|status| status.identity);
-            if *unchanged {
-                warnings.extend(self.demotions.warnings(name, now.as_ref()));
-            } else {
-                let generation = now.map(|identity| identity.generation).or(before);
-                let unrecorded = self.record_end(name, generation, warnings, turn).await;
-                warnings.extend(unrecorded);
-            }
-        }
+        let is_forced = close_clients && !self.reverses.is_home(name);
+        let hooks = RoleHookCalls { desk: self, change: &alone, group: &found.1, is_forced, runs };
+        let mut reply = demotes(&hooks, found.0, close_clients, command).await?;
         hooks.after(RoleHook::AfterDemote, &mut reply).await;
         Ok(reply)
     }
@@ -394,4 +348,61 @@ impl Desk {
         };
         self.demotions.ended(name, generation, warnings, turn).await
     }
+}
+
+/// A demotion up to the command behind it, which is left to whoever calls. Who asks again, and may not have heard the first answer, is warned of the
+/// same: that not everything is known to have arrived decides about the peer.
+pub(super) async fn demotes(
+    hooks: &RoleHookCalls<'_>,
+    id: GroupId,
+    close_clients: bool,
+    command: Command,
+) -> Result<Reply, Gone> {
+    let (desk, name, alone) = (hooks.desk, hooks.group.name.as_str(), hooks.change);
+    let now = desk.status_of(id).await?;
+    let Some(now) = now.filter(|now| !view::is_starting(now)) else {
+        // Its role is not known yet: a primary would be demoted without its commands and without a record of the begin.
+        return Ok(starting(name));
+    };
+    let before = Some(now).filter(|now| now.role == Role::Primary);
+    let is_reverse = desk.reverses.is_home(name);
+    let again = if is_reverse { format!("sync {name} --reverse") } else { format!("demote {name}") };
+    if let Some(now) = &before
+        && hooks.has(RoleHook::BeforeDemote)
+        && let Some(refusal) = desk.no_demotion(name, now, (close_clients, &again)).await?
+    {
+        return Ok(refusal);
+    }
+    let before = before.map(|status| status.identity.generation);
+    let turn = match before {
+        Some(generation) => match desk.record_begin(name, generation).await {
+            Ok(turn) => Some(turn),
+            Err(refusal) => return Ok(refusal),
+        },
+        None => None,
+    };
+    if before.is_some()
+        && let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await
+    {
+        return Ok(refusal);
+    }
+    alone.is_shown(turn.is_some());
+    let mut reply = match close_clients {
+        true => desk.order_anyway(name, command).await?,
+        false => desk.order_if_unused(name, command, &again).await?,
+    };
+    // It is on record, or was refused; or its group has failed.
+    alone.is_shown(false);
+    if let Reply::Ok { warnings, unchanged, .. } = &mut reply {
+        // It is done, also where the data thread ends now.
+        let now = desk.status_of(id).await.unwrap_or_default().map(|status| status.identity);
+        if *unchanged {
+            warnings.extend(desk.demotions.warnings(name, now.as_ref()));
+        } else {
+            let generation = now.map(|identity| identity.generation).or(before);
+            let unrecorded = desk.record_end(name, generation, warnings, turn).await;
+            warnings.extend(unrecorded);
+        }
+    }
+    Ok(reply)
 }

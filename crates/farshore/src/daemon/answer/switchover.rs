@@ -132,14 +132,9 @@ impl Desk {
         if let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await {
             return Ok(refusal);
         }
-        if order.ends_reverse
-            && let Some(refusal) = rests(self, name, to).await
-        {
+        let is_home = self.reverses.is_home(name);
+        if let Err(refusal) = meets_clients(self, (name, now.id), to, (is_home, order.ends_reverse)).await? {
             return Ok(refusal);
-        }
-        if self.reverses.is_home(name) {
-            // In a reverse sync they go on at the other node, or here if this one stays the primary.
-            self.control.clients(now.id, ClientsOrder::Hold).await?;
         }
         let command = self.handover_to(to, order);
         let mut reply = match order.close_clients {
@@ -152,6 +147,10 @@ impl Desk {
             let unrecorded = self.record_end(name, Some(generation), &[], Some(turn)).await;
             if let Reply::Ok { warnings, .. } = &mut reply {
                 warnings.extend(unrecorded);
+            }
+            if is_home {
+                // The other node serves them, or is about to, and the command may take minutes.
+                self.control.clients(now.id, ClientsOrder::Forward).await?;
             }
         }
         hooks.after(RoleHook::AfterDemote, &mut reply).await;
@@ -299,6 +298,26 @@ fn is_reverse_over(desk: &Desk, to: &NodeName, order: &SwitchoverOrder) -> Optio
         );
         Reply::refused(DeskRefusal::ReverseOver, message)
     })
+}
+
+/// Commands have run, and the role is about to change. At the end of a reverse sync the clients that are at home at the other node come to rest
+/// there. At its begin those of this node wait: they go on at the other node, or here if this one stays the primary.
+async fn meets_clients(
+    desk: &Desk,
+    (name, id): (&str, GroupId),
+    to: &NodeName,
+    (is_home, ends_reverse): (bool, bool),
+) -> Result<Result<(), Reply>, Gone> {
+    if ends_reverse && let Some(refusal) = rests(desk, name, to).await {
+        return Ok(Err(refusal));
+    }
+    if is_home {
+        if let Err(refusal) = lending::is_expected(desk, name, to).await {
+            return Ok(Err(refusal));
+        }
+        desk.control.clients(id, ClientsOrder::Hold).await?;
+    }
+    Ok(Ok(()))
 }
 
 /// The other node's clients, which this one serves, are attached here no more; why not, if so.
