@@ -14,7 +14,7 @@ use engine::identity::Role;
 use engine::state::State;
 use engine::status::GroupStatus;
 use engine::{Command, GroupId, RefusalCode};
-use host::driver::{ClientsOrder, Gone, GroupSnapshot};
+use host::driver::{ClientsOrder, Gone, GroupSnapshot, entropy};
 use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HEARD_PATIENCE};
 use settings::{ConfiguredGroup, NodeName, RoleHook};
 use tokio::time::sleep;
@@ -32,7 +32,7 @@ use super::unopened::as_recorded;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder};
 use crate::daemon::attached;
-use crate::daemon::reverses::{GivesUp, ReverseHome, ReversePlace};
+use crate::daemon::reverses::{GivesUp, ReverseHome, ReverseId, ReversePlace};
 use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
 
 /// The peer has not heard yet where this node stands.
@@ -80,7 +80,8 @@ impl GivingUp<'_> {
         let ReverseOrder { full, discard, skip_hooks, .. } = *self.order;
         let gives_up = GivesUp { discard, skip_hooks, ..GivesUp::default() };
         let home = ReverseHome { full, gives_up: Some(gives_up) };
-        if let Err(why) = desk.reverses.record(name, ReversePlace::Home(home.clone())).await {
+        if let Err(why) = desk.reverses.record(name, ReversePlace::Home(home.clone()), ReverseId(Some(entropy()))).await
+        {
             return Ok(Reply::refused(DeskRefusal::StateDiskSilent, format!("{name}: nothing was changed: {why}")));
         }
         let number = desk.reverses.number(name);
@@ -219,7 +220,9 @@ impl GivingUp<'_> {
     /// The peer is to serve still. An earlier run of the daemon had it get ready, and goes on also while the peer is away.
     async fn is_expected(&self, number: Option<u64>) -> Result<(), Reply> {
         match is_expected(self.desk, self.name(), self.peer).await {
-            Err(refusal) if number != Some(0) || is_refused_as(&refusal, DeskRefusal::ReverseOver.word()) => Err(refusal),
+            Err(refusal) if number != Some(0) || is_refused_as(&refusal, DeskRefusal::ReverseOver.word()) => {
+                Err(refusal)
+            }
             _ => Ok(()),
         }
     }
@@ -537,7 +540,8 @@ pub(super) async fn next_step(
     let Some(home) = desk.reverses.home(name).filter(|_| is_known) else { return Ok((PeerStep::Ended, Vec::new())) };
     desk.control.clients(id, ClientsOrder::Forward).await?;
     let Some(GivesUp { discard, skip_hooks, .. }) = home.gives_up else { return Ok((PeerStep::Kept, Vec::new())) };
-    let lends = ApiRequest::Lend { group: name.to_owned(), skip_hooks, ends: false, home_serves: false };
+    let reverse = desk.reverses.id(name).0;
+    let lends = ApiRequest::Lend { group: name.to_owned(), skip_hooks, ends: false, home_serves: false, reverse };
     let lent = (desk.ask_peer)(peer.to_string(), lends).await;
     if is_over_there(&lent) {
         return Ok((PeerStep::Over, Vec::new()));

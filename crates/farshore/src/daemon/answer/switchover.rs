@@ -19,6 +19,7 @@ use super::{Desk, lending, reply};
 use crate::api::refusals::DeskRefusal;
 use crate::api::server::Asker;
 use crate::api::{ApiRequest, Reply, SwitchoverOrder};
+use crate::daemon::reverses::ReverseId;
 use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
 use crate::daemon::role_hooks::Candidate;
 use crate::daemon::{attached, view};
@@ -164,26 +165,24 @@ impl Desk {
         to: &NodeName,
         (skip_hooks, gives_up): (bool, bool),
     ) -> Option<Reply> {
-        let serves_asker = self.reverses.is_home(name);
-        let group = name.to_owned();
-        agreed(self, name, to, ApiRequest::TakeOver { group, skip_hooks, serves_asker, gives_up, rests: false }).await
+        let (group, serves_asker) = (name.to_owned(), self.reverses.is_home(name));
+        let reverse = self.reverses.id(name).0.filter(|_| serves_asker);
+        agreed(self, name, to, ApiRequest::TakeOver { group, skip_hooks, serves_asker, gives_up, reverse }).await
     }
 
     // ---- on the other node -------------------------------------------------------------------------------------------
 
     /// The peer is about to hand over to this node. What would stop the promotion later is looked at, and run, now.
     pub(super) async fn announced(&self, take_over: &ApiRequest) -> Result<Reply, Gone> {
-        let ApiRequest::TakeOver { group: name, skip_hooks, serves_asker, gives_up, rests } = take_over else {
+        let ApiRequest::TakeOver { group: name, skip_hooks, serves_asker, gives_up, reverse } = take_over else {
             unreachable!("it is asked for nothing else")
         };
         let (name, skip_hooks, serves_asker) = (name.as_str(), *skip_hooks, *serves_asker);
+        let serves = (serves_asker, ReverseId(*reverse));
         let (id, group) = match self.find_taken_up(name) {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
-        if *rests {
-            return lending::comes_to_rest(self, (name, id)).await;
-        }
         let alone = match self.role_changes.begin(name, RoleChange::Promotion, self.node.as_str()) {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
@@ -195,7 +194,7 @@ impl Desk {
         // The peer has served clients of this node, and was told to stop, which this one has not heard: it refuses that.
         if serves_asker
             && self.reverses.is_home(name)
-            && let Err(refusal) = lending::serves(self, name, true).await?
+            && let Err(refusal) = lending::serves(self, name, serves).await?
         {
             return Ok(refusal);
         }
@@ -206,7 +205,7 @@ impl Desk {
         }
         // The peer may be at home in a reverse sync, and take over again from this node.
         if !self.reverses.is_home(name)
-            && let Err(refusal) = lending::serves(self, name, serves_asker).await?
+            && let Err(refusal) = lending::serves(self, name, serves).await?
         {
             return Ok(refusal);
         }
@@ -322,9 +321,7 @@ async fn meets_clients(
 
 /// The other node's clients, which this one serves, are attached here no more; why not, if so.
 async fn rests(desk: &Desk, name: &str, to: &NodeName) -> Option<Reply> {
-    let (skip_hooks, serves_asker, gives_up, rests) = (false, false, false, true);
-    let group = name.to_owned();
-    agreed(desk, name, to, ApiRequest::TakeOver { group, skip_hooks, serves_asker, gives_up, rests }).await
+    agreed(desk, name, to, ApiRequest::Rest { group: name.to_owned() }).await
 }
 
 async fn agreed(desk: &Desk, name: &str, to: &NodeName, request: ApiRequest) -> Option<Reply> {
