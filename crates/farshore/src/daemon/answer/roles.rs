@@ -361,9 +361,8 @@ async fn gets_ready(
         return Ok(Err(refusal));
     }
     let Some(peer) = group.peer_of(&desk.node) else { unreachable!("a group has two nodes") };
-    let mut ready = GotReady::default();
-    ready.unrecorded = match lending::begins_term(desk, (name, now), peer, how.force).await? {
-        Ok(unrecorded) => unrecorded,
+    let mut ready = match lending::begins_term(desk, (name, now), peer, how.force).await? {
+        Ok(unrecorded) => GotReady { unrecorded, serves: None },
         Err(refusal) => return Ok(Err(refusal)),
     };
     if let Err(refusal) = hooks.before(RoleHook::BeforePromote).await {
