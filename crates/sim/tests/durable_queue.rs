@@ -13,7 +13,7 @@ use sim::actors::rots;
 use sim::checkers::facts::KnownFact;
 use sim::nodes::storage::{ALWAYS, DiskTrouble};
 use sim::options::SimOptions;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options, serves};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, serves};
 
 use crate::forks::{durable, is_set_back};
 
@@ -41,7 +41,6 @@ fn opened(world: &ScenarioWorld) -> u64 {
 }
 
 fn in_step(options: SimOptions) -> ScenarioWorld {
-    may_inject();
     let mut world = ScenarioWorld::in_peace(options);
     world.write_done(0, 0, 8 * KIB);
     world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
