@@ -329,6 +329,8 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
     if is_primary(desk, id).await? {
         // They were held for it.
         desk.control.clients(id, ClientsOrder::GoOn).await?;
+        // A word that is lost is asked for.
+        let _ = (desk.ask_peer)(peer.to_string(), ends(name, true, reverse)).await;
         return Ok(Reply::ok(format!(
             "{name}: the reverse sync is over before it has begun: this node is the primary"
         )));
