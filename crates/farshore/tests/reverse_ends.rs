@@ -10,7 +10,7 @@ use crate::common::{Background, DEADLINE, GROUP, Pair, PairPlan, Side, expect, m
 use crate::dead_primary::{is_agreed_on, is_announced, two_volumes, until_served_by_far};
 use crate::disk_calls::ControlLine;
 use crate::reverse_sync::{served_by_far, until_home};
-use crate::role_hooks::{pair as with_hooks, ran};
+use crate::role_hooks::{pair as with_hooks, ran, with_hooks as hooked};
 
 const STOP: [&str; 4] = ["sync", GROUP, "--reverse", "--stop"];
 const MIB: u64 = 1 << 20;
@@ -186,6 +186,59 @@ fn goes_on(pair: &mut Pair, typed: Background) {
     assert!(is_done && said.contains("node far serves the clients of this node"), "{said}");
     until_home(pair, Side::Near);
     pair.qemu_io(Side::Near, "data", &["write -P 8 0 4k", "flush"]);
+}
+
+// proves: P1, P6
+/// Clients were held for a demotion of which nobody knew whether it is on record. Told to stop before the reset they waited on, and what they had asked
+/// landed at the next promotion, over what others had written at the other node.
+#[test]
+fn what_was_held_for_a_demotion_of_which_nobody_knows_lands_nowhere() {
+    if must_skip_stores("what_was_held_for_a_demotion_of_which_nobody_knows_lands_nowhere") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan { forgets: true, ..plan() });
+    let ran = hooked(&pair, BEFORE_DEMOTE, SLOW);
+    pair.first_sync();
+    // The write of the superblock is one of these calls.
+    let mut calls = [2, 1, 3, 0, 4, 5, 6, 7].iter().cycle();
+    let client = loop {
+        pair.wait_for_rest(Side::Near);
+        let _ = fs::remove_file(&ran);
+        fs::write(pair.path("slow"), "").expect("written");
+        let typed = Background::start(pair.command(Side::Near, &["sync", GROUP, "--reverse"]));
+        pair.until("near's command runs", |_| ran.exists());
+        let client = pair.start_qemu_io(Side::Near, "data", &["sleep 800", "write -P 9 0 64k", "flush"]);
+        pair.until("it is attached", |pair| pair.status(Side::Near)["volumes"][0]["clients"] == 1);
+        pair.fail_call_after(Side::Near, *calls.next().expect("they cycle"), rustix::io::Errno::IO.raw_os_error());
+        fs::remove_file(pair.path("slow")).expect("it was there");
+        let (_, said) = typed.finish(&mut pair);
+        println!("{:?}: {said}", pair.fail_no_call(Side::Near));
+        let is_unknown = said.contains("it is not known whether the new role is on record");
+        if is_unknown {
+            expect(&pair.run(Side::Near, &STOP), 0, &["the exports of this node are closed"]);
+            pair.done(Side::Near, &["reset", GROUP]);
+            if !is_primary(&pair, Side::Near) {
+                break client;
+            }
+        }
+        drop(client);
+        if pair.status(Side::Near)["state"] == "failed" {
+            pair.done(Side::Near, &["reset", GROUP]);
+        }
+        until_home(&mut pair, Side::Near);
+        let _ = pair.output_of(Side::Near, &["sync", GROUP]);
+    };
+    // It has asked by then, if it was not cut off.
+    std::thread::sleep(Duration::from_millis(500));
+    pair.until("far is promoted", |pair| pair.output_of(Side::Far, &["promote", GROUP, "--force", "--yes"]).0 < 2);
+    pair.qemu_io(Side::Far, "data", &["write -P 6 0 64k", "flush"]);
+    let _ = pair.output_of(Side::Far, &["sync", GROUP]);
+    pair.wait_for(Side::Far, "replicating");
+    pair.until("it hands over", |pair| pair.output_of(Side::Far, &["switchover", GROUP, "--to", "near"]).0 < 2);
+    let (is_done, said) = client.finish(&mut pair);
+    assert!(!is_done, "{said}");
+    pair.until("near is the primary", |pair| is_primary(pair, Side::Near));
+    pair.qemu_io(Side::Near, "data", &["read -P 6 0 64k"]);
 }
 
 /// The answer was that it had not begun, and then it went on without a record: nobody was ever to take over again.

@@ -335,6 +335,8 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
             "{name}: the reverse sync is over before it has begun: this node is the primary"
         )));
     }
+    // They were held for a demotion of which nobody knows whether it is on record: others may write before this node is promoted.
+    desk.control.part_with_held(id).await?;
     let serves = desk.status_of(id).await?.is_some_and(|now| now.peer.role == Some(Role::Primary));
     let mut warnings = Vec::new();
     let told = (desk.ask_peer)(peer.to_string(), ends(name, false, reverse)).await;
