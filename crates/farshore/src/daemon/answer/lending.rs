@@ -45,6 +45,10 @@ pub(super) async fn begins_term(
         }
     }
     let begun = desk.terms.begin(name).await;
+    if begun.is_ok() {
+        // What was asked in the term before is not to land in this one.
+        desk.control.part_with_held(now.id).await?;
+    }
     Ok(begun.map_err(|why| {
         Reply::failed(DeskRefusal::TermNotRecorded, format!("{name}: {why}; the node was not promoted"))
     }))
@@ -173,6 +177,7 @@ pub(super) async fn cut_off(
     }
     tracing::warn!("{name}: node {peer} was told to serve the clients of this node no more: they are cut off");
     desk.control.clients(id, ClientsOrder::Part).await?;
+    desk.control.part_with_held(id).await?;
     Ok(Ok(()))
 }
 

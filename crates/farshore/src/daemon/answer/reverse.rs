@@ -329,10 +329,14 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
     if is_primary(desk, id).await? {
         // They were held for it.
         desk.control.clients(id, ClientsOrder::GoOn).await?;
+        // A word that is lost is asked for.
+        let _ = (desk.ask_peer)(peer.to_string(), ends(name, true, reverse)).await;
         return Ok(Reply::ok(format!(
             "{name}: the reverse sync is over before it has begun: this node is the primary"
         )));
     }
+    // They were held for a demotion of which nobody knows whether it is on record: others may write before this node is promoted.
+    desk.control.part_with_held(id).await?;
     let serves = desk.status_of(id).await?.is_some_and(|now| now.peer.role == Some(Role::Primary));
     let mut warnings = Vec::new();
     let told = (desk.ask_peer)(peer.to_string(), ends(name, false, reverse)).await;
