@@ -106,6 +106,12 @@ fn a_home_that_lacks_a_disk_hears_that_it_is_over() {
     pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read 0 64k"]).0);
     let client = pair.start_qemu_io(Side::Near, "data", &["read 0 64k", "sleep 4000", "write -P 9 0 64k"]);
     pair.until("it is attached", |pair| pair.status(Side::Near)["volumes"][0]["clients"] == 1);
+    // A promotion by force that is refused ends nothing: devices are served by far still.
+    pair.done(Side::Far, &["logging", GROUP]);
+    pair.done(Side::Near, &["group", "attach", GROUP, "log"]);
+    let term = pair.status(Side::Near)["term"].clone();
+    expect(&pair.run(Side::Near, &["promote", GROUP, "--force", "--yes"]), 2, &["no sync has filled"]);
+    assert_eq!(pair.status(Side::Near)["term"], term);
     pair.done(Side::Far, &STOP);
     pair.qemu_io(Side::Far, "data", &["write -P 6 0 64k", "flush"]);
     let (is_done, said) = client.finish(&mut pair);
@@ -200,7 +206,7 @@ fn what_was_held_for_a_demotion_of_which_nobody_knows_lands_nowhere() {
     let ran = hooked(&pair, BEFORE_DEMOTE, SLOW);
     pair.first_sync();
     // The write of the superblock is one of these calls.
-    let mut calls = [2, 1, 3, 0, 4, 5, 6, 7].iter().cycle();
+    let mut calls = [3, 2, 4, 1, 5, 0, 6, 7].iter().cycle();
     let client = loop {
         pair.wait_for_rest(Side::Near);
         let _ = fs::remove_file(&ran);
@@ -378,11 +384,13 @@ fn a_node_that_hands_over_is_not_told_to_stop_beside_that() {
 
 // proves: P1
 /// A promotion by force at home goes over content of which nobody says that it is in order. The other node hands over beside that, and has home come to
-/// rest: clients went on as if the promotion were in order.
+/// rest: clients went on as if the promotion were in order. The term had begun before the command: a device that was attached while that ran, and
+/// served by the other node, went on over the older content; and of a promotion that was refused, devices that were served well failed later.
 #[test]
 fn a_forced_promotion_cuts_clients_off_whatever_the_other_node_is_about_to_do() {
     let lines = "hooks.before_demote = HOOK\nhooks.before_promote = HOOK\nhooks.timeout = \"60s\"";
-    let mut pair = with_hooks(lines, "while [ -e \"$0.$FARSHORE_HOOK.$FARSHORE_NODE\" ]; do sleep 0.1; done");
+    let script = "while [ -e \"$0.$FARSHORE_HOOK.$FARSHORE_NODE\" ]; do sleep 0.1; done\n! [ -e \"$0.fails\" ]";
+    let mut pair = with_hooks(lines, script);
     pair.wait_for_rest(Side::Near);
     let (demotes, promotes) = (pair.path("hook.before_demote.far"), pair.path("hook.before_promote.near"));
     fs::write(&demotes, "").expect("written");
@@ -392,14 +400,23 @@ fn a_forced_promotion_cuts_clients_off_whatever_the_other_node_is_about_to_do() 
     let client =
         pair.start_qemu_io(Side::Near, "data", &["write -P 7 0 64k", "sleep 2500", "write -P 8 0 64k", "flush"]);
     pair.until("it is attached", |pair| pair.status(Side::Near)["volumes"][0]["clients"] == 1);
+    let term = |pair: &Pair| pair.status(Side::Near)["term"].clone();
+    let before = term(&pair);
+    fs::write(pair.path("hook.fails"), "").expect("written");
+    expect(&pair.run(Side::Near, &["promote", GROUP, "--force"]), 2, &["before_promote"]);
+    assert_eq!(term(&pair), before, "far serves them on");
+    fs::remove_file(pair.path("hook.fails")).expect("it was there");
+    fs::remove_file(ran(&pair)).expect("it ran");
     fs::write(&promotes, "").expect("written");
     let typed = Background::start(pair.command(Side::Near, &["promote", GROUP, "--force"]));
     pair.until("near's command runs", |pair| has_run(pair, "before_promote near far g yes"));
+    assert_eq!(term(&pair), before, "whoever is attached now is served by far");
     fs::remove_file(&demotes).expect("it was there");
     std::thread::sleep(Duration::from_millis(700));
     fs::remove_file(&promotes).expect("it was there");
     let (_, said) = typed.finish(&mut pair);
     assert!(is_primary(&pair, Side::Near), "{said}");
+    assert_ne!(term(&pair), before);
     let (is_done, said) = client.finish(&mut pair);
     assert!(!is_done, "{said}");
 }

@@ -54,19 +54,6 @@ pub(super) async fn begins_term(
     }))
 }
 
-/// The command before the promotion has run, maybe for minutes: the peer may have served others since it was asked.
-pub(super) async fn begins_term_behind_command(
-    desk: &Desk,
-    (name, now): (&str, &GroupStatus),
-    peer: &NodeName,
-    force: bool,
-) -> Result<Result<Option<String>, Reply>, Gone> {
-    match desk.reverses.is_home(name) && !force {
-        true => begins_term(desk, (name, now), peer, force).await,
-        false => Ok(Ok(None)),
-    }
-}
-
 /// This node is about to be promoted by a word, and has it on record that it serves the clients of its peer. The record goes where the peer has none of
 /// that: its exports would be closed to everybody. Else, what to say of that.
 pub(super) async fn serves_still(desk: &Desk, name: &str, peer: &NodeName) -> Result<Option<String>, Gone> {
