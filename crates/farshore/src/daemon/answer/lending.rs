@@ -271,8 +271,19 @@ pub(super) async fn never_began(desk: &Desk, (name, id): (&str, GroupId), peer: 
     if let Err(why) = desk.reverses.end(name).await {
         tracing::warn!("{name}: {why}");
     }
-    let _ = (desk.ask_peer)(peer.to_string(), ends(name, true, reverse)).await;
+    if let Some(warning) = serves_again(desk, name, peer, reverse).await {
+        tracing::warn!("{name}: {warning}");
+    }
     Ok(())
+}
+
+/// The peer hears that its clients are served at home. A word that is lost it asks for. What it says against that is a warning: promoted for clients
+/// that never came it serves nobody.
+pub(super) async fn serves_again(desk: &Desk, name: &str, peer: &NodeName, reverse: ReverseId) -> Option<String> {
+    match (desk.ask_peer)(peer.to_string(), ends(name, true, reverse)).await {
+        Ok(Reply::Error { message, .. }) => Some(format!("node {peer} says: {message}")),
+        _ => None,
+    }
 }
 
 /// The peer serves no clients of this node any more; or they are served here again. `reverse`: what this is about, so that it may come late.

@@ -26,7 +26,7 @@ use super::giving_up::{
 };
 use super::lending::{
     QUIET_LOOK, answered, asks, begun, cut_off, ends, in_reverse, is_changing, is_over_there, is_served, never_began,
-    role_is_unknown, serves, stands_still_no_more,
+    role_is_unknown, serves, serves_again, stands_still_no_more,
 };
 use super::resets::snapshot_of;
 use super::roles::{PromotionOrder, RunHooks, is_unanswered};
@@ -329,11 +329,9 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
     if is_primary(desk, id).await? {
         // They were held for it.
         desk.control.clients(id, ClientsOrder::GoOn).await?;
-        // A word that is lost is asked for.
-        let _ = (desk.ask_peer)(peer.to_string(), ends(name, true, reverse)).await;
-        return Ok(Reply::ok(format!(
-            "{name}: the reverse sync is over before it has begun: this node is the primary"
-        )));
+        let warnings = serves_again(desk, name, peer, reverse).await.into_iter().collect();
+        let message = format!("{name}: the reverse sync is over before it has begun: this node is the primary");
+        return Ok(Reply::done(message, warnings));
     }
     // They were held for a demotion of which nobody knows whether it is on record: others may write before this node is promoted.
     desk.control.part_with_held(id).await?;
@@ -358,9 +356,21 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
 /// None is on record here, and the peer may not have heard the end of one.
 async fn stop_there(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
     let request = ends(name, is_primary(desk, id).await?, ReverseId::default());
-    Ok(match (desk.ask_peer)(peer.to_string(), request).await {
-        Ok(Reply::Ok { message, unchanged: false, .. }) => Reply::ok(format!("node {peer} says: {message}")),
-        _ => Reply::unchanged(format!("{name}: no reverse sync is under way; nothing to do")),
+    let told = (desk.ask_peer)(peer.to_string(), request).await;
+    if let Ok(Reply::Ok { message, unchanged: false, .. }) = &told {
+        return Ok(Reply::ok(format!("node {peer} says: {message}")));
+    }
+    let message = format!("{name}: no reverse sync is under way; nothing to do");
+    Ok(match answered(told) {
+        Ok(()) => Reply::unchanged(message),
+        Err(why) => {
+            let message = format!("{name}: no reverse sync is on record at node {}", desk.node);
+            let warning = format!(
+                "node {peer} was not told: {why}. If it has one on record it serves nobody until 'farshore sync {name} --reverse --stop' is \
+                 typed there, or here again"
+            );
+            Reply::of(message, vec![warning], true)
+        }
     })
 }
 
@@ -633,7 +643,9 @@ async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
         desk.control.clients(id, ClientsOrder::GoOn).await?;
     }
     // A peer that is secondary serves nobody, told or not.
-    let _ = (desk.ask_peer)(peer.to_string(), ends(name, true, reverse)).await;
+    if let Some(warning) = serves_again(desk, name, peer, reverse).await {
+        tracing::warn!("{name}: {warning}");
+    }
     Ok(())
 }
 
