@@ -12,12 +12,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::Settings;
+use engine::identity::Role;
 use host::driver::ServedElsewhere;
 use settings::{Config, NodeName};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::group_directory::GROUPS;
+use super::group_directory::{GROUPS, recorded};
 use super::reverse_record::{FILE, encode, put, read, remove};
 use crate::api::GroupView;
 
@@ -188,8 +189,12 @@ impl Reverses {
                         // What clients wrote before the demotion would be given up.
                         served.lent.push((id, config.node_id(peer)));
                     }
-                    // Nobody of a term that is to end comes in.
-                    if !self.home(group.name.as_str()).is_some_and(|home| home.owes_term()) {
+                    // Nobody of a term that is to end comes in; nor anybody where this node is the primary, as a forced promotion has left it that
+                    // died before the record went: those clients are to see what is here.
+                    let directory = self.groups.join(group.name.as_str());
+                    let is_primary = recorded(&directory, config.group_tag(group))
+                        .is_some_and(|found| found.identity.role == Role::Primary);
+                    if !is_primary && !self.home(group.name.as_str()).is_some_and(|home| home.owes_term()) {
                         served.forwarded.push(id);
                     }
                 }
@@ -548,6 +553,9 @@ impl ReverseHome {
 mod tests {
     use std::fs;
 
+    use engine::identity::Identity;
+    use engine::superblock::Superblock;
+
     use super::*;
     use crate::daemon::reverse_record::{HEAD, decode};
 
@@ -726,6 +734,15 @@ mod tests {
         assert_eq!(next.has_new_term(name).await, Ok(true));
         let served = reverses().served(&config, &node);
         assert_eq!((served.forwarded, served.lent), (vec![id], vec![]));
+        // It was promoted by force, and died before the record of this went.
+        let tag = config.group_tag(group);
+        for (role, forwarded) in [(Role::Primary, vec![]), (Role::Secondary, vec![id])] {
+            let identity = Identity { role, ..Identity::default() };
+            let slot = |update| Superblock { update, tag, identity, ..Superblock::default() }.encode();
+            let file = state.path().join(GROUPS).join(name).join("superblock");
+            fs::write(file, [slot(2), slot(3)].concat()).expect("written");
+            assert_eq!(reverses().served(&config, &node).forwarded, forwarded, "{role:?}");
+        }
         assert_eq!(next.leaves_dead_behind(name).await, Ok(true));
         next.end(name).await.expect("removed");
         assert_eq!((next.leaves_dead_behind(name).await, next.place(name)), (Ok(false), None));
