@@ -175,6 +175,26 @@ fn a_node_that_was_told_to_stop_is_not_promoted_for_its_peer_again() {
     pair.qemu_io(Side::Far, "data", &["write -P 3 0 64k", "flush"]);
 }
 
+// proves: rule 13
+/// A volume was detached on the node that serves between home's demotion and its own promotion: it was promoted without that volume, and clients found
+/// none of that name.
+#[test]
+fn a_node_without_a_volume_is_not_promoted_for_its_peer() {
+    let mut pair = Pair::replicating(&plan());
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["demote", GROUP]);
+    pair.done(Side::Far, &["group", "detach", GROUP, "log", "--force"]);
+    pair.stop_both();
+    has_part(&pair, Side::Near, "home gives-up new-term");
+    has_part(&pair, Side::Far, "server");
+    Side::BOTH.iter().for_each(|node| pair.serve(*node));
+    pair.until("near has tried", |pair| {
+        assert!(!is_primary(pair, Side::Far), "{}", pair.log(Side::Far));
+        pair.status(Side::Near)["reverse"]["why"].to_string().contains("a volume is detached here")
+    });
+    assert!(record(&pair, Side::Far).exists());
+}
+
 /// A reverse sync that is being begun: near runs its command before the demotion.
 fn being_begun() -> (Pair, Background) {
     let mut pair = with_hooks(BEFORE_DEMOTE, SLOW);

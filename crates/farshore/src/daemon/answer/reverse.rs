@@ -30,12 +30,13 @@ use super::lending::{
 };
 use super::resets::snapshot_of;
 use super::roles::{PromotionOrder, RunHooks, is_unanswered};
-use super::switchover::AnnouncedSwitchover;
+use super::switchover::{AnnouncedSwitchover, cannot_take_over};
 use super::unopened::as_recorded;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder, SwitchoverOrder};
 use crate::daemon::reverses::{ReverseHome, ReverseId, ReversePlace};
 use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
+use crate::daemon::view;
 
 /// How often it is looked whether a reverse sync may go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -414,6 +415,10 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
     // Another one of these may be under way: what that one recorded is its own.
     if desk.role_changes.is_changing(name) {
         return Ok(is_changing(desk, name));
+    }
+    // Hours may lie behind the look that came before the peer's demotion.
+    if let Some((code, why)) = cannot_take_over(desk, id, true).await? {
+        return Ok(Reply::refused(code, format!("{name}: {}", view::with_names(&group, &why))));
     }
     if let Err(refusal) = serves(desk, name, (true, desk.reverses.id(name))).await? {
         return Ok(refusal);
