@@ -54,19 +54,6 @@ pub(super) async fn begins_term(
     }))
 }
 
-/// The command before the promotion has run, maybe for minutes: the peer may have served others since it was asked.
-pub(super) async fn begins_term_behind_command(
-    desk: &Desk,
-    (name, now): (&str, &GroupStatus),
-    peer: &NodeName,
-    force: bool,
-) -> Result<Result<Option<String>, Reply>, Gone> {
-    match desk.reverses.is_home(name) && !force {
-        true => begins_term(desk, (name, now), peer, force).await,
-        false => Ok(Ok(None)),
-    }
-}
-
 /// This node is about to be promoted by a word, and has it on record that it serves the clients of its peer. The record goes where the peer has none of
 /// that: its exports would be closed to everybody. Else, what to say of that.
 pub(super) async fn serves_still(desk: &Desk, name: &str, peer: &NodeName) -> Result<Option<String>, Gone> {
@@ -284,8 +271,19 @@ pub(super) async fn never_began(desk: &Desk, (name, id): (&str, GroupId), peer: 
     if let Err(why) = desk.reverses.end(name).await {
         tracing::warn!("{name}: {why}");
     }
-    let _ = (desk.ask_peer)(peer.to_string(), ends(name, true, reverse)).await;
+    if let Some(warning) = serves_again(desk, name, peer, reverse).await {
+        tracing::warn!("{name}: {warning}");
+    }
     Ok(())
+}
+
+/// The peer hears that its clients are served at home. A word that is lost it asks for. What it says against that is a warning: promoted for clients
+/// that never came it serves nobody.
+pub(super) async fn serves_again(desk: &Desk, name: &str, peer: &NodeName, reverse: ReverseId) -> Option<String> {
+    match (desk.ask_peer)(peer.to_string(), ends(name, true, reverse)).await {
+        Ok(Reply::Error { message, .. }) => Some(format!("node {peer} says: {message}")),
+        _ => None,
+    }
 }
 
 /// The peer serves no clients of this node any more; or they are served here again. `reverse`: what this is about, so that it may come late.

@@ -9,6 +9,7 @@ use host::frontend::ClientInfo;
 use settings::{ConfiguredGroup, NodeName, RoleHook};
 use tokio::time::sleep;
 
+use super::reverse::is_being_begun;
 use super::{Desk, lending};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, MissingView, NodeView, Reply};
@@ -135,7 +136,7 @@ fn starting(name: &str) -> Reply {
 impl Desk {
     /// One change of role of a group at a time: a term might begin on a node that another promotion has just made primary, or none where a
     /// demotion ends meanwhile. Before the node becomes primary its term is another one: what was asked in an earlier one must not reach this
-    /// content. A command before the promotion comes last of what may have it refused here: a fence is not run for nothing.
+    /// content. At home in a reverse sync a forced one begins it last of all: what is refused ends no term of clients that are served. A command before the promotion comes last of what may have it refused here: a fence is not run for nothing.
     pub(super) async fn promote(&self, name: &str, how: PromotionOrder, runs: RunHooks) -> Result<Reply, Gone> {
         let (id, group) = match self.find_taken_up(name) {
             Ok(found) => found,
@@ -263,8 +264,12 @@ impl Desk {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
         };
-        let is_forced = close_clients && !self.reverses.is_home(name);
-        let hooks = RoleHookCalls { desk: self, change: &alone, group: &found.1, is_forced, runs };
+        let is_primary = |now: &GroupStatus| now.role == Role::Primary && !now.starting;
+        if self.reverses.is_home(name) && self.status_of(found.0).await?.as_ref().is_some_and(is_primary) {
+            // Its end would take this for a part of it.
+            return Ok(is_being_begun(name));
+        }
+        let hooks = RoleHookCalls { desk: self, change: &alone, group: &found.1, is_forced: close_clients, runs };
         let mut reply = demotes(&hooks, found.0, close_clients, command).await?;
         hooks.after(RoleHook::AfterDemote, &mut reply).await;
         Ok(reply)
@@ -357,19 +362,27 @@ async fn gets_ready(
 ) -> Result<Result<GotReady, Reply>, Gone> {
     let (desk, group, name) = (hooks.desk, hooks.group, hooks.group.name.as_str());
     let has_command = hooks.has(RoleHook::BeforePromote);
-    if has_command && let Some(refusal) = desk.no_promotion(group, now, how).await? {
+    // The peer serves clients of this node until this is promoted: they are in the term before, as is whoever comes meanwhile.
+    let is_served_there = how.force && desk.reverses.is_home(name);
+    if (has_command || is_served_there)
+        && let Some(refusal) = desk.no_promotion(group, now, how).await?
+    {
         return Ok(Err(refusal));
     }
     let Some(peer) = group.peer_of(&desk.node) else { unreachable!("a group has two nodes") };
-    let mut ready = match lending::begins_term(desk, (name, now), peer, how.force).await? {
-        Ok(unrecorded) => GotReady { unrecorded, serves: None },
-        Err(refusal) => return Ok(Err(refusal)),
-    };
+    let mut ready = GotReady::default();
+    if !is_served_there {
+        match lending::begins_term(desk, (name, now), peer, how.force).await? {
+            Ok(unrecorded) => ready.unrecorded = unrecorded,
+            Err(refusal) => return Ok(Err(refusal)),
+        }
+    }
     if let Err(refusal) = hooks.before(RoleHook::BeforePromote).await {
         return Ok(Err(refusal));
     }
-    if has_command {
-        match lending::begins_term_behind_command(desk, (name, now), peer, how.force).await? {
+    // The command may have run for minutes: the peer may have served others since it was asked.
+    if is_served_there || has_command && !how.force && desk.reverses.is_home(name) {
+        match lending::begins_term(desk, (name, now), peer, how.force).await? {
             Ok(again) => ready.unrecorded = again.or(ready.unrecorded),
             Err(refusal) => return Ok(Err(refusal)),
         }

@@ -14,6 +14,7 @@ use settings::{ConfiguredGroup, NodeName, PeerCommands, RoleHook};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
+use super::reverse::is_being_begun;
 use super::roles::{PromotionOrder, RoleHookCalls, RunHooks, is_unanswered};
 use super::{Desk, lending, reply};
 use crate::api::refusals::DeskRefusal;
@@ -78,6 +79,8 @@ impl Desk {
             return Ok(refusal);
         }
         match now.filter(|_| !is_copy && *to != self.node) {
+            // It would be taken for a part of that.
+            Some(_) if self.reverses.is_home(name) => Ok(is_being_begun(name)),
             Some(now) => self.hand_over((&group, to), order, (&now, &alone)).await,
             None => {
                 // Handed over already, and the peer is asked again: it hears of this order's hooks, not of an older one's.
@@ -344,7 +347,11 @@ async fn agreed(desk: &Desk, name: &str, to: &NodeName, request: ApiRequest) -> 
 }
 
 /// What speaks against a promotion of this node when its peer has been demoted, as far as it shows before.
-async fn cannot_take_over(desk: &Desk, id: GroupId, gives_up: bool) -> Result<Option<(RefusalCode, String)>, Gone> {
+pub(super) async fn cannot_take_over(
+    desk: &Desk,
+    id: GroupId,
+    gives_up: bool,
+) -> Result<Option<(RefusalCode, String)>, Gone> {
     let refused = |code, why: &str| Ok(Some((code, why.to_owned())));
     let now = match desk.status_of(id).await? {
         Some(now) if !now.starting => now,
