@@ -446,10 +446,11 @@ impl Reverses {
         self.written(group, None).await
     }
 
-    /// What is refused may be written when nobody waits for it any more: what holds comes behind it. What stands there is not written again, for
-    /// which a disk may have no room.
+    /// What is refused may be written when nobody waits for it any more: what holds comes behind it. That this node serves is not written again
+    /// where it stands there: a disk may have no room for it.
     async fn written(&self, group: &str, place: Option<(ReversePlace, ReverseId)>) -> Result<(), String> {
-        if place.is_some() && self.on_record.borrow().get(group) == place.as_ref() {
+        let is_server = matches!(place, Some((ReversePlace::Server, _)));
+        if is_server && self.on_record.borrow().get(group) == place.as_ref() {
             return Ok(());
         }
         self.on_record.borrow_mut().remove(group);
