@@ -9,7 +9,6 @@ use settings::durable;
 use settings::limits::{NAME_BYTES_MAX, VOLUMES_MAX};
 
 use super::checked_text;
-use super::reverses::{GivesUp, ReverseHome, ReverseId, ReversePlace};
 use super::terms::write_over;
 
 /// In the directory of a group.
@@ -29,6 +28,52 @@ const NEW_TERM: &str = "new-term";
 const WITHOUT_DEAD: &str = "without-dead";
 /// Begins the line that says which one it is.
 const ID: &str = "id";
+/// What this node is in a reverse sync.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ReversePlace {
+    /// Its clients are served by the peer.
+    Home(ReverseHome),
+    /// It serves the clients of the peer.
+    Server,
+}
+
+/// What is still to be ordered of the peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ReverseHome {
+    /// A full sync.
+    pub full: bool,
+    /// It is to be promoted by force, and its content kept over what stands here.
+    pub gives_up: Option<GivesUp>,
+}
+
+/// How what the peer lacks is given up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct GivesUp {
+    /// Nothing of it is saved.
+    pub discard: bool,
+    /// No command of the configuration is run at the peer.
+    pub skip_hooks: bool,
+    /// Another term has begun here, behind the demotion: nobody who saw what is given up goes on with the peer's content.
+    pub is_in_new_term: bool,
+    /// The volumes with dead disks that the operator agreed to lose. As long as any is named this node is the primary still, or was demoted a
+    /// moment ago: it serves nobody and sends nothing, and the next run of the daemon demotes it without these volumes and no others.
+    pub without_dead: Vec<String>,
+}
+
+/// Which reverse sync of a group it is. Home draws it, and the node that serves has the same on record: a word about an earlier one that comes late
+/// ends nothing. Of a record that cannot be read it is not known, which may be any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ReverseId(pub Option<u64>);
+
+impl ReverseId {
+    pub fn may_be(self, other: ReverseId) -> bool {
+        match (self.0, other.0) {
+            (Some(this), Some(other)) => this == other,
+            _ => true,
+        }
+    }
+}
+
 /// What a file takes on a disk at least.
 const BLOCK_BYTES: usize = 4096;
 
@@ -119,7 +164,32 @@ pub(super) fn decode(text: &str) -> Option<(ReversePlace, ReverseId)> {
     (body(&place, id) == text).then_some((place, id))
 }
 
+impl ReversePlace {
+    pub fn stands_still(&self) -> bool {
+        matches!(self, ReversePlace::Home(home) if home.names_dead())
+    }
+}
+
 impl ReverseHome {
+    /// What clients have seen here is given up, and their term has not ended yet.
+    pub fn owes_term(&self) -> bool {
+        self.gives_up.as_ref().is_some_and(|gives_up| !gives_up.is_in_new_term)
+    }
+
+    /// The volumes that it goes on without.
+    pub fn dead(&self) -> &[String] {
+        self.gives_up.as_ref().map_or(&[], |gives_up| &gives_up.without_dead)
+    }
+
+    pub fn names_dead(&self) -> bool {
+        !self.dead().is_empty()
+    }
+
+    pub fn without_names(self) -> ReverseHome {
+        let gives_up = self.gives_up.map(|gives_up| GivesUp { without_dead: Vec::new(), ..gives_up });
+        ReverseHome { gives_up, ..self }
+    }
+
     fn words(&self) -> Vec<&'static str> {
         let is = |wish: fn(&GivesUp) -> bool| self.gives_up.as_ref().is_some_and(wish);
         let all = [

@@ -20,6 +20,7 @@ use tokio::time::timeout;
 
 use super::group_directory::{GROUPS, recorded};
 use super::reverse_record::{FILE, encode, put, read, remove};
+pub(super) use super::reverse_record::{GivesUp, ReverseHome, ReverseId, ReversePlace};
 use crate::api::GroupView;
 
 /// How long the state disk is waited for.
@@ -27,52 +28,6 @@ const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the peer has to be the primary before this node forgets that it was to serve for it.
 const IN_VAIN_AFTER: Duration = Duration::from_secs(3);
-
-/// What this node is in a reverse sync.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ReversePlace {
-    /// Its clients are served by the peer.
-    Home(ReverseHome),
-    /// It serves the clients of the peer.
-    Server,
-}
-
-/// What is still to be ordered of the peer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ReverseHome {
-    /// A full sync.
-    pub full: bool,
-    /// It is to be promoted by force, and its content kept over what stands here.
-    pub gives_up: Option<GivesUp>,
-}
-
-/// How what the peer lacks is given up.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct GivesUp {
-    /// Nothing of it is saved.
-    pub discard: bool,
-    /// No command of the configuration is run at the peer.
-    pub skip_hooks: bool,
-    /// Another term has begun here, behind the demotion: nobody who saw what is given up goes on with the peer's content.
-    pub is_in_new_term: bool,
-    /// The volumes with dead disks that the operator agreed to lose. As long as any is named this node is the primary still, or was demoted a
-    /// moment ago: it serves nobody and sends nothing, and the next run of the daemon demotes it without these volumes and no others.
-    pub without_dead: Vec<String>,
-}
-
-/// Which reverse sync of a group it is. Home draws it, and the node that serves has the same on record: a word about an earlier one that comes late
-/// ends nothing. Of a record that cannot be read it is not known, which may be any.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ReverseId(pub Option<u64>);
-
-impl ReverseId {
-    fn may_be(self, other: ReverseId) -> bool {
-        match (self.0, other.0) {
-            (Some(this), Some(other)) => this == other,
-            _ => true,
-        }
-    }
-}
 
 /// A reverse sync of a group.
 #[derive(Clone, Debug)]
@@ -446,10 +401,11 @@ impl Reverses {
         self.written(group, None).await
     }
 
-    /// What is refused may be written when nobody waits for it any more: what holds comes behind it. What stands there is not written again, for
-    /// which a disk may have no room.
+    /// What is refused may be written when nobody waits for it any more: what holds comes behind it. That this node serves is not written again
+    /// where it stands there: a disk may have no room for it.
     async fn written(&self, group: &str, place: Option<(ReversePlace, ReverseId)>) -> Result<(), String> {
-        if place.is_some() && self.on_record.borrow().get(group) == place.as_ref() {
+        let is_server = matches!(place, Some((ReversePlace::Server, _)));
+        if is_server && self.on_record.borrow().get(group) == place.as_ref() {
             return Ok(());
         }
         self.on_record.borrow_mut().remove(group);
@@ -499,12 +455,6 @@ impl Reverses {
     }
 }
 
-impl ReversePlace {
-    fn stands_still(&self) -> bool {
-        matches!(self, ReversePlace::Home(home) if home.names_dead())
-    }
-}
-
 impl KnownReverse {
     fn new(place: ReversePlace, number: u64, id: ReverseId) -> KnownReverse {
         KnownReverse { number, id, place, why: None, next_try: None, in_vain_since: None, is_busy: false }
@@ -526,27 +476,6 @@ fn found(name: &str, path: &Path) -> Option<KnownReverse> {
         }
     };
     Some(KnownReverse { why, ..KnownReverse::new(place, 0, id) })
-}
-
-impl ReverseHome {
-    /// What clients have seen here is given up, and their term has not ended yet.
-    pub fn owes_term(&self) -> bool {
-        self.gives_up.as_ref().is_some_and(|gives_up| !gives_up.is_in_new_term)
-    }
-
-    /// The volumes that it goes on without.
-    pub fn dead(&self) -> &[String] {
-        self.gives_up.as_ref().map_or(&[], |gives_up| &gives_up.without_dead)
-    }
-
-    fn names_dead(&self) -> bool {
-        !self.dead().is_empty()
-    }
-
-    fn without_names(self) -> ReverseHome {
-        let gives_up = self.gives_up.map(|gives_up| GivesUp { without_dead: Vec::new(), ..gives_up });
-        ReverseHome { gives_up, ..self }
-    }
 }
 
 #[cfg(test)]

@@ -108,7 +108,7 @@ async fn under_way(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &Nod
     Ok(None)
 }
 
-pub(super) fn is_being_begun(name: &str) -> Reply {
+fn is_being_begun(name: &str) -> Reply {
     let message = format!(
         "{name}: nothing was changed: a reverse sync is being begun, or comes to its end: 'farshore status {name}', then type this again"
     );

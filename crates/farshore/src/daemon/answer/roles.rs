@@ -9,7 +9,6 @@ use host::frontend::ClientInfo;
 use settings::{ConfiguredGroup, NodeName, RoleHook};
 use tokio::time::sleep;
 
-use super::reverse::is_being_begun;
 use super::{Desk, lending};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, MissingView, NodeView, Reply};
@@ -264,12 +263,8 @@ impl Desk {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
         };
-        let is_primary = |now: &GroupStatus| now.role == Role::Primary && !now.starting;
-        if self.reverses.is_home(name) && self.status_of(found.0).await?.as_ref().is_some_and(is_primary) {
-            // Its end would take this for a part of it.
-            return Ok(is_being_begun(name));
-        }
-        let hooks = RoleHookCalls { desk: self, change: &alone, group: &found.1, is_forced: close_clients, runs };
+        let is_forced = close_clients && !self.reverses.is_home(name);
+        let hooks = RoleHookCalls { desk: self, change: &alone, group: &found.1, is_forced, runs };
         let mut reply = demotes(&hooks, found.0, close_clients, command).await?;
         hooks.after(RoleHook::AfterDemote, &mut reply).await;
         Ok(reply)

@@ -14,7 +14,6 @@ use settings::{ConfiguredGroup, NodeName, PeerCommands, RoleHook};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use super::reverse::is_being_begun;
 use super::roles::{PromotionOrder, RoleHookCalls, RunHooks, is_unanswered};
 use super::{Desk, lending, reply};
 use crate::api::refusals::DeskRefusal;
@@ -79,8 +78,6 @@ impl Desk {
             return Ok(refusal);
         }
         match now.filter(|_| !is_copy && *to != self.node) {
-            // It would be taken for a part of that.
-            Some(_) if self.reverses.is_home(name) => Ok(is_being_begun(name)),
             Some(now) => self.hand_over((&group, to), order, (&now, &alone)).await,
             None => {
                 // Handed over already, and the peer is asked again: it hears of this order's hooks, not of an older one's.
