@@ -135,7 +135,8 @@ fn starting(name: &str) -> Reply {
 impl Desk {
     /// One change of role of a group at a time: a term might begin on a node that another promotion has just made primary, or none where a
     /// demotion ends meanwhile. Before the node becomes primary its term is another one: what was asked in an earlier one must not reach this
-    /// content. At home in a reverse sync a forced one begins it last of all: what is refused ends no term of clients that are served. A command before the promotion comes last of what may have it refused here: a fence is not run for nothing.
+    /// content. A forced promotion of a home in a reverse sync begins the term last of all: a promotion that is refused ends no term of clients
+    /// that are served. A command before the promotion comes last of what may have it refused here: a fence is not run for nothing.
     pub(super) async fn promote(&self, name: &str, how: PromotionOrder, runs: RunHooks) -> Result<Reply, Gone> {
         let (id, group) = match self.find_taken_up(name) {
             Ok(found) => found,
