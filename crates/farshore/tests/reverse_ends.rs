@@ -267,6 +267,63 @@ fn what_was_held_for_a_demotion_of_which_nobody_knows_lands_nowhere() {
     pair.qemu_io(Side::Near, "data", &["read -P 6 0 64k"]);
 }
 
+// proves: P1, P6
+/// The node that served handed over, and nobody knows whether the promotion is on record. The record of the reverse sync went, and clients were left
+/// waiting with nothing that leads to them: what they had asked would have landed at some later promotion, over what others wrote.
+#[test]
+fn who_waits_for_a_take_over_of_which_nobody_knows_is_not_left_behind() {
+    if must_skip_stores("who_waits_for_a_take_over_of_which_nobody_knows_is_not_left_behind") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan { forgets: true, ..plan() });
+    let ran = hooked(&pair, BEFORE_DEMOTE, &format!("[ $FARSHORE_NODE = near ] || {SLOW}"));
+    pair.first_sync();
+    let mut calls = [2, 3, 1, 4, 0, 5, 6, 7].iter().cycle();
+    let client = loop {
+        pair.wait_for_rest(Side::Near);
+        let _ = fs::remove_file(&ran);
+        fs::write(pair.path("slow"), "").expect("written");
+        pair.done(Side::Near, &["sync", GROUP, "--reverse"]);
+        let is_far = |line: &str| line.starts_with("before_demote far");
+        pair.until("far's command runs", |_| fs::read_to_string(&ran).unwrap_or_default().lines().any(is_far));
+        let client = pair.start_qemu_io(Side::Near, "data", &["sleep 1000", "write -P 9 0 64k", "flush"]);
+        pair.until("it is attached", |pair| pair.status(Side::Near)["volumes"][0]["clients"] == 1);
+        pair.fail_call_after(Side::Near, *calls.next().expect("they cycle"), rustix::io::Errno::IO.raw_os_error());
+        fs::remove_file(pair.path("slow")).expect("it was there");
+        pair.until("it is over, one way or the other", |pair| {
+            pair.status(Side::Near)["state"] == "failed" || !record(pair, Side::Near).exists()
+        });
+        println!("{:?}: {}", pair.fail_no_call(Side::Near), pair.status(Side::Near)["reason"]);
+        // Whoever ends a record does so within this time.
+        std::thread::sleep(Duration::from_millis(300));
+        if pair.status(Side::Near)["state"] == "failed" {
+            let is_promoted = is_primary(&pair, Side::Near);
+            let stands = record(&pair, Side::Near).exists();
+            pair.done(Side::Near, &["reset", GROUP]);
+            if is_promoted && !is_primary(&pair, Side::Near) {
+                assert!(stands, "its record is gone");
+                break client;
+            }
+        }
+        drop(client);
+        let _ = pair.output_of(Side::Near, &["sync", GROUP, "--reverse", "--stop"]);
+        until_home(&mut pair, Side::Near);
+        let _ = pair.output_of(Side::Near, &["sync", GROUP]);
+    };
+    pair.until("far is promoted", |pair| pair.output_of(Side::Far, &["promote", GROUP, "--force", "--yes"]).0 < 2);
+    pair.qemu_io(Side::Far, "data", &["write -P 6 0 64k", "flush"]);
+    // Near finds out within half a minute that far serves its own clients alone; an operator is faster.
+    let _ = pair.output_of(Side::Near, &STOP);
+    let (is_done, said) = client.finish(&mut pair);
+    assert!(!is_done, "{said}");
+    assert!(!record(&pair, Side::Near).exists());
+    let _ = pair.output_of(Side::Far, &["sync", GROUP]);
+    pair.wait_for(Side::Far, "replicating");
+    pair.until("it hands over", |pair| pair.output_of(Side::Far, &["switchover", GROUP, "--to", "near"]).0 < 2);
+    pair.until("near is the primary", |pair| is_primary(pair, Side::Near));
+    pair.qemu_io(Side::Near, "data", &["read -P 6 0 64k"]);
+}
+
 /// The answer was that it had not begun, and then it went on without a record: nobody was ever to take over again.
 #[test]
 fn what_is_being_begun_is_not_stopped_beside_that() {

@@ -44,11 +44,11 @@ pub(super) async fn begins_term(
             Err(why) => return Ok(Err(unknown_server(name, now, peer, &why))),
         }
     }
+    // What was asked in the term before is not to land in this one, here or at the peer, and whoever comes from here on is served by nobody before
+    // the promotion: that may take minutes.
+    desk.control.clients(now.id, ClientsOrder::Part).await?;
+    desk.control.part_with_held(now.id).await?;
     let begun = desk.terms.begin(name).await;
-    if begun.is_ok() {
-        // What was asked in the term before is not to land in this one.
-        desk.control.part_with_held(now.id).await?;
-    }
     Ok(begun.map_err(|why| {
         Reply::failed(DeskRefusal::TermNotRecorded, format!("{name}: {why}; the node was not promoted"))
     }))
@@ -69,15 +69,6 @@ pub(super) async fn serves_still(desk: &Desk, name: &str, peer: &NodeName) -> Re
     Ok(Some(format!(
         "its exports are for clients of node {peer} alone, in a reverse sync: 'farshore sync {name} --reverse --stop' here opens them for others"
     )))
-}
-
-/// This node is about to be promoted by force, and nobody has made sure that it is in order: clients that are served by the peer are cut off by the
-/// promotion, which goes on with those that are paused.
-pub(super) async fn cuts_off_by_force(desk: &Desk, name: &str, id: GroupId) -> Result<(), Gone> {
-    if desk.reverses.home(name).is_some_and(|home| !home.owes_term()) {
-        desk.control.clients(id, ClientsOrder::Forward).await?;
-    }
-    Ok(())
 }
 
 fn unknown_server(name: &str, now: &GroupStatus, peer: &NodeName, why: &str) -> Reply {
@@ -239,6 +230,8 @@ pub(super) async fn is_forced(desk: &Desk, name: &str, id: GroupId) -> Result<bo
         ReversePlace::Home(_) => {
             stands_still_no_more(desk, name, id).await?;
             desk.control.clients(id, ClientsOrder::Part).await?;
+            // They were held for it, if this node was the primary still.
+            desk.control.clients(id, ClientsOrder::GoOn).await?;
         }
         ReversePlace::Server => desk.control.lend(id, None).await?,
     }

@@ -407,6 +407,10 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
     if let Some(answer) = is_primary_already(desk, (name, id), reverse).await? {
         return Ok(answer);
     }
+    // Hours may lie behind the look that came before the peer's demotion.
+    if let Some((code, why)) = cannot_take_over(desk, id, true).await? {
+        return Ok(Reply::refused(code, format!("{name}: {}", view::with_names(&group, &why))));
+    }
     // It stands there since before the peer was demoted. Without it somebody had this node serve those clients no more.
     if !serves_in(desk, name, reverse) {
         let message = format!("{name}: node {} was told to serve the clients of node {peer} no more", desk.node);
@@ -415,10 +419,6 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
     // Another one of these may be under way: what that one recorded is its own.
     if desk.role_changes.is_changing(name) {
         return Ok(is_changing(desk, name));
-    }
-    // Hours may lie behind the look that came before the peer's demotion.
-    if let Some((code, why)) = cannot_take_over(desk, id, true).await? {
-        return Ok(Reply::refused(code, format!("{name}: {}", view::with_names(&group, &why))));
     }
     if let Err(refusal) = serves(desk, name, (true, desk.reverses.id(name))).await? {
         return Ok(refusal);
@@ -717,6 +717,10 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
         return Ok(());
     }
     let ordered = order(false).await;
+    if desk.status_of(id).await?.as_ref().is_some_and(role_is_unknown) {
+        // Those who wait are not left behind without a record that leads to them: a reset tells which role is on record.
+        return Ok(());
+    }
     if is_primary(desk, id).await? {
         return is_over(desk, (name, id), peer).await;
     }

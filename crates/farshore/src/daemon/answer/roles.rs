@@ -383,12 +383,9 @@ async fn gets_ready(
             Err(refusal) => return Ok(Err(refusal)),
         }
     }
-    match how.force {
-        // Behind the commands: whoever pauses them meanwhile does so for a change in order.
-        true => lending::cuts_off_by_force(desk, name, now.id).await?,
-        // A node that is promoted as its peer handed over to it has heard of that just now.
-        false if hooks.runs.before_has_run => {}
-        false => ready.serves = lending::serves_still(desk, name, peer).await?,
+    // A node that is promoted as its peer handed over to it has heard of that just now.
+    if !how.force && !hooks.runs.before_has_run {
+        ready.serves = lending::serves_still(desk, name, peer).await?;
     }
     Ok(Ok(ready))
 }
