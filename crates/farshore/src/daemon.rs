@@ -36,6 +36,7 @@ mod recorder;
 mod recording;
 pub(crate) mod renewal;
 mod reopening;
+mod reverse_record;
 mod reverses;
 mod role_changes;
 mod role_hooks;
@@ -196,6 +197,7 @@ fn ask_by(peers: Rc<PeerDesk>) -> PeerAsk {
         Box::pin(async move {
             match request {
                 ApiRequest::TakeOver { .. }
+                | ApiRequest::Rest { .. }
                 | ApiRequest::Lend { .. }
                 | ApiRequest::Keep { .. }
                 | ApiRequest::Sync { .. }

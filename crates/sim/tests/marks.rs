@@ -10,7 +10,7 @@ use engine::{Command, CommandId, CommandResult, GroupId, RefusalCode, Seq, Store
 use sim::checkers::marks::durable_marks;
 use sim::nodes::tag_of;
 use sim::options::SimOptions;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options, state};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, state};
 use sim::world::orders;
 
 const OTHER: GroupId = GroupId(1);
@@ -25,7 +25,6 @@ fn roomy(mode: Mode) -> SimOptions {
 }
 
 fn in_step(options: SimOptions) -> ScenarioWorld {
-    may_inject();
     let mut world = ScenarioWorld::in_peace(options);
     world.write_done(0, 0, 8 * KIB);
     world.until("it replicates", |world| state(world) == Some(State::Replicating) && world.in_step());

@@ -6,82 +6,36 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io::{self, ErrorKind, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
 use engine::Settings;
+use engine::identity::Role;
 use host::driver::ServedElsewhere;
-use settings::limits::{NAME_BYTES_MAX, VOLUMES_MAX};
-use settings::{Config, NodeName, durable};
+use settings::{Config, NodeName};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::checked_text;
-use super::group_directory::GROUPS;
+use super::group_directory::{GROUPS, recorded};
+use super::reverse_record::{FILE, encode, put, read, remove};
+pub(super) use super::reverse_record::{GivesUp, ReverseHome, ReverseId, ReversePlace};
 use crate::api::GroupView;
 
-/// In the directory of a group.
-const FILE: &str = "reverse";
-const HEAD: &str = "farshore reverse 1";
-const BYTES_MAX: u64 = 1 << 16;
-const _: () = assert!((VOLUMES_MAX * (NAME_BYTES_MAX + 1)) as u64 + 256 <= BYTES_MAX);
-/// Words of its first line.
-const SERVER: &str = "server";
-const HOME: &str = "home";
-const FULL: &str = "full";
-const GIVES_UP: &str = "gives-up";
-const DISCARD: &str = "discard";
-const SKIP_HOOKS: &str = "skip-hooks";
-const NEW_TERM: &str = "new-term";
-/// Begins its second line, which names volumes.
-const WITHOUT_DEAD: &str = "without-dead";
 /// How long the state disk is waited for.
 const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the peer has to be the primary before this node forgets that it was to serve for it.
 const IN_VAIN_AFTER: Duration = Duration::from_secs(3);
 
-/// What this node is in a reverse sync.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ReversePlace {
-    /// Its clients are served by the peer.
-    Home(ReverseHome),
-    /// It serves the clients of the peer.
-    Server,
-}
-
-/// What is still to be ordered of the peer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ReverseHome {
-    /// A full sync.
-    pub full: bool,
-    /// It is to be promoted by force, and its content kept over what stands here.
-    pub gives_up: Option<GivesUp>,
-}
-
-/// How what the peer lacks is given up.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct GivesUp {
-    /// Nothing of it is saved.
-    pub discard: bool,
-    /// No command of the configuration is run at the peer.
-    pub skip_hooks: bool,
-    /// Another term has begun here, behind the demotion: nobody who saw what is given up goes on with the peer's content.
-    pub is_in_new_term: bool,
-    /// The volumes with dead disks that the operator agreed to lose. As long as any is named this node is the primary still, or was demoted a
-    /// moment ago: it serves nobody and sends nothing, and the next run of the daemon demotes it without these volumes and no others.
-    pub without_dead: Vec<String>,
-}
-
 /// A reverse sync of a group.
 #[derive(Clone, Debug)]
 struct KnownReverse {
     /// Counts those of this run of the daemon.
     number: u64,
+    /// Which one it is on both nodes.
+    id: ReverseId,
     place: ReversePlace,
     /// Why this node did not take over at the last try.
     why: Option<String>,
@@ -109,6 +63,8 @@ pub(super) struct Reverses {
     /// Changes of records that were asked for so far, and the newest of each group.
     asked: Cell<u64>,
     newest: RefCell<BTreeMap<String, u64>>,
+    /// What is known to stand in the files: no change of them is under way, and none was refused.
+    on_record: RefCell<BTreeMap<String, (ReversePlace, ReverseId)>>,
 }
 
 /// A reverse sync that is being begun, until this is dropped: no other one of its group is.
@@ -131,8 +87,11 @@ impl Reverses {
         let known: BTreeMap<String, KnownReverse> = known.collect();
         let still =
             known.iter().filter(|(_, known)| known.place.stands_still()).map(|(name, _)| name.clone()).collect();
+        let on_record = known.iter().filter(|(_, known)| known.why.is_none());
+        let on_record = on_record.map(|(name, known)| (name.clone(), (known.place.clone(), known.id))).collect();
         Reverses {
             groups,
+            on_record: RefCell::new(on_record),
             known: RefCell::new(known),
             begun: Cell::new(0),
             still: RefCell::new(still),
@@ -146,6 +105,7 @@ impl Reverses {
 
     /// A group comes that this run of the daemon has not known: what is on record of it. Whether this node serves nobody unasked by that.
     pub async fn add(&self, group: &str) -> bool {
+        self.on_record.borrow_mut().remove(group);
         let (name, path) = (group.to_owned(), self.path(group));
         let Ok(found) = tokio::task::spawn_blocking(move || found(&name, &path)).await else { return false };
         let mut known = self.known.borrow_mut();
@@ -184,7 +144,14 @@ impl Reverses {
                         // What clients wrote before the demotion would be given up.
                         served.lent.push((id, config.node_id(peer)));
                     }
-                    served.forwarded.push(id);
+                    // Nobody of a term that is to end comes in; nor anybody where this node is the primary, as a forced promotion has left it that
+                    // died before the record went: those clients are to see what is here.
+                    let directory = self.groups.join(group.name.as_str());
+                    let is_primary = recorded(&directory, config.group_tag(group))
+                        .is_some_and(|found| found.identity.role == Role::Primary);
+                    if !is_primary && !self.home(group.name.as_str()).is_some_and(|home| home.owes_term()) {
+                        served.forwarded.push(id);
+                    }
                 }
                 Some(ReversePlace::Server) => served.lent.push((id, config.node_id(peer))),
                 None => {}
@@ -212,6 +179,16 @@ impl Reverses {
     /// Which one of this run of the daemon it is: 0 is one that an earlier run has begun.
     pub fn number(&self, group: &str) -> Option<u64> {
         self.known.borrow().get(group).map(|known| known.number)
+    }
+
+    /// Which one is on record here.
+    pub fn id(&self, group: &str) -> ReverseId {
+        self.known.borrow().get(group).map(|known| known.id).unwrap_or_default()
+    }
+
+    /// The one that is on record here, in whichever place, may be this one.
+    pub fn is_of(&self, group: &str, id: ReverseId) -> bool {
+        self.known.borrow().get(group).is_some_and(|known| known.id.may_be(id))
     }
 
     /// What an earlier run of the daemon was about to do without dead disks. Of one of this run its own command knows what became of it.
@@ -326,16 +303,19 @@ impl Reverses {
     ///
     /// # Errors
     /// A sentence: the state disk takes no change, or does not answer.
-    pub async fn record(&self, group: &str, place: ReversePlace) -> Result<(), String> {
-        self.written(group, Some(place.clone())).await?;
+    pub async fn record(&self, group: &str, place: ReversePlace, id: ReverseId) -> Result<(), String> {
+        self.written(group, Some((place.clone(), id))).await?;
         let mut known = self.known.borrow_mut();
         match known.get_mut(group) {
             // What it had come to nothing for counts no more.
-            Some(known) => known.is_at(place),
+            Some(known) => {
+                known.is_at(place);
+                known.id = id;
+            }
             None => {
                 self.begun.set(self.begun.get() + 1);
                 self.forced.borrow_mut().remove(group);
-                known.insert(group.to_owned(), KnownReverse::new(place, self.begun.get()));
+                known.insert(group.to_owned(), KnownReverse::new(place, self.begun.get(), id));
             }
         }
         Ok(())
@@ -347,7 +327,7 @@ impl Reverses {
     /// The same.
     pub async fn goes_on(&self, group: &str, place: ReversePlace) -> Result<bool, String> {
         let Some(before) = self.number(group) else { return Ok(false) };
-        self.written(group, Some(place.clone())).await?;
+        self.written(group, Some((place.clone(), self.id(group)))).await?;
         match self.number(group) {
             Some(now) if now == before => {
                 if let Some(known) = self.known.borrow_mut().get_mut(group) {
@@ -400,8 +380,12 @@ impl Reverses {
     /// The same: it is not over for the next run of the daemon.
     pub async fn end(&self, group: &str) -> Result<(), String> {
         if self.place(group).is_some() {
+            let id = self.id(group);
             self.written(group, None).await?;
-            self.known.borrow_mut().remove(group);
+            // Another one that begins meanwhile has a record of its own, which comes behind this one.
+            if self.id(group) == id {
+                self.known.borrow_mut().remove(group);
+            }
         }
         Ok(())
     }
@@ -417,20 +401,32 @@ impl Reverses {
         self.written(group, None).await
     }
 
-    /// What is refused may be written when nobody waits for it any more: what holds comes behind it.
-    async fn written(&self, group: &str, place: Option<ReversePlace>) -> Result<(), String> {
+    /// What is refused may be written when nobody waits for it any more: what holds comes behind it. That this node serves is not written again
+    /// where it stands there: a disk may have no room for it.
+    async fn written(&self, group: &str, place: Option<(ReversePlace, ReverseId)>) -> Result<(), String> {
+        let is_server = matches!(place, Some((ReversePlace::Server, _)));
+        if is_server && self.on_record.borrow().get(group) == place.as_ref() {
+            return Ok(());
+        }
+        self.on_record.borrow_mut().remove(group);
         let shown = self.path(group).display().to_string();
         let number = self.asked.get() + 1;
         self.asked.set(number);
         self.newest.borrow_mut().insert(group.to_owned(), number);
-        let why = match timeout(RECORD_PATIENCE, self.writing(group, place)).await {
-            Ok(Ok(())) => return Ok(()),
+        let why = match timeout(RECORD_PATIENCE, self.writing(group, place.clone())).await {
+            Ok(Ok(())) => {
+                if let (Some(place), true) = (place, self.newest.borrow().get(group) == Some(&number)) {
+                    self.on_record.borrow_mut().insert(group.to_owned(), place);
+                }
+                return Ok(());
+            }
             Ok(Err(error)) => format!("{shown} cannot be written: {error}"),
             Err(_) => format!("{shown} is not written after {RECORD_PATIENCE:?}: the state disk does not answer"),
         };
         // Else another change comes behind it anyway.
         if self.newest.borrow().get(group) == Some(&number) {
-            tokio::spawn(self.writing(group, self.place(group)));
+            let holds = self.place(group).map(|place| (place, self.id(group)));
+            tokio::spawn(self.writing(group, holds));
         }
         Err(why)
     }
@@ -442,7 +438,7 @@ impl Reverses {
     fn writing(
         &self,
         group: &str,
-        place: Option<ReversePlace>,
+        place: Option<(ReversePlace, ReverseId)>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let (path, writes) = (self.path(group), self.writes.clone());
         async move {
@@ -450,7 +446,7 @@ impl Reverses {
             let write = move || {
                 let _turn = turn;
                 match place {
-                    Some(place) => durable::replace(&path, encode(&place).as_bytes()),
+                    Some((place, id)) => put(&path, encode(&place, id).as_bytes()),
                     None => remove(&path),
                 }
             };
@@ -459,15 +455,9 @@ impl Reverses {
     }
 }
 
-impl ReversePlace {
-    fn stands_still(&self) -> bool {
-        matches!(self, ReversePlace::Home(home) if home.names_dead())
-    }
-}
-
 impl KnownReverse {
-    fn new(place: ReversePlace, number: u64) -> KnownReverse {
-        KnownReverse { number, place, why: None, next_try: None, in_vain_since: None, is_busy: false }
+    fn new(place: ReversePlace, number: u64, id: ReverseId) -> KnownReverse {
+        KnownReverse { number, id, place, why: None, next_try: None, in_vain_since: None, is_busy: false }
     }
 
     fn is_at(&mut self, place: ReversePlace) {
@@ -475,114 +465,46 @@ impl KnownReverse {
     }
 }
 
-/// Gone also after a power loss.
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => fs::File::open(path.parent().unwrap_or(path))?.sync_all(),
-    }
-}
-
-fn encode(place: &ReversePlace) -> String {
-    let text = body(place);
-    let checksum = crc32c::crc32c(text.as_bytes());
-    format!("{text}checksum {checksum:08x}\n")
-}
-
-/// Its lines before the checksum.
-fn body(place: &ReversePlace) -> String {
-    let (words, dead) = match place {
-        ReversePlace::Home(home) => (home.words().join(" "), home.dead().join(" ")),
-        ReversePlace::Server => (SERVER.to_owned(), String::new()),
-    };
-    let dead = if dead.is_empty() { dead } else { format!("{WITHOUT_DEAD} {dead}\n") };
-    format!("{HEAD}\nplace {words}\n{dead}")
-}
-
 /// What an earlier run of the daemon has left, or whoever had the group before.
 fn found(name: &str, path: &Path) -> Option<KnownReverse> {
-    let (place, why) = match read(path) {
+    let ((place, id), why) = match read(path) {
         Ok(found) => (found?, None),
         Err(error) => {
             let why = format!("{}: {error:#}; 'farshore sync {name} --reverse --stop' ends it", path.display());
             tracing::error!("{why}");
-            (ReversePlace::Server, Some(why))
+            ((ReversePlace::Server, ReverseId::default()), Some(why))
         }
     };
-    Some(KnownReverse { why, ..KnownReverse::new(place, 0) })
-}
-
-/// `None`: there is none.
-fn read(path: &Path) -> anyhow::Result<Option<ReversePlace>> {
-    let file = match durable::open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened.context("cannot be read")?,
-    };
-    let mut text = String::new();
-    file.take(BYTES_MAX).read_to_string(&mut text).context("cannot be read")?;
-    let body = checked_text::body(&text).context("is damaged")?;
-    if body.lines().next() != Some(HEAD) {
-        bail!("it begins in another way than this program knows");
-    }
-    decode(&body).map(Some).context("it has a line that is none of a reverse sync")
-}
-
-fn decode(text: &str) -> Option<ReversePlace> {
-    let mut lines = text.lines().skip(1);
-    let words: Vec<&str> = lines.next()?.strip_prefix("place ")?.split(' ').collect();
-    let dead = lines.next().and_then(|line| line.strip_prefix(WITHOUT_DEAD)).unwrap_or_default();
-    let has = |word| words.contains(&word);
-    let gives_up = has(GIVES_UP).then(|| GivesUp {
-        discard: has(DISCARD),
-        skip_hooks: has(SKIP_HOOKS),
-        is_in_new_term: has(NEW_TERM),
-        without_dead: dead.split_whitespace().map(str::to_owned).collect(),
-    });
-    let place = match has(SERVER) {
-        true => ReversePlace::Server,
-        false => ReversePlace::Home(ReverseHome { full: has(FULL), gives_up }),
-    };
-    // Nothing else stands there, and no word twice.
-    (body(&place) == text).then_some(place)
-}
-
-impl ReverseHome {
-    fn words(&self) -> Vec<&'static str> {
-        let is = |wish: fn(&GivesUp) -> bool| self.gives_up.as_ref().is_some_and(wish);
-        let all = [
-            (HOME, true),
-            (FULL, self.full),
-            (GIVES_UP, is(|_| true)),
-            (DISCARD, is(|gives_up| gives_up.discard)),
-            (SKIP_HOOKS, is(|gives_up| gives_up.skip_hooks)),
-            (NEW_TERM, is(|gives_up| gives_up.is_in_new_term)),
-        ];
-        all.into_iter().filter(|(_, is_said)| *is_said).map(|(word, _)| word).collect()
-    }
-
-    /// What clients have seen here is given up, and their term has not ended yet.
-    pub fn owes_term(&self) -> bool {
-        self.gives_up.as_ref().is_some_and(|gives_up| !gives_up.is_in_new_term)
-    }
-
-    /// The volumes that it goes on without.
-    fn dead(&self) -> &[String] {
-        self.gives_up.as_ref().map_or(&[], |gives_up| &gives_up.without_dead)
-    }
-
-    fn names_dead(&self) -> bool {
-        !self.dead().is_empty()
-    }
-
-    fn without_names(self) -> ReverseHome {
-        let gives_up = self.gives_up.map(|gives_up| GivesUp { without_dead: Vec::new(), ..gives_up });
-        ReverseHome { gives_up, ..self }
-    }
+    Some(KnownReverse { why, ..KnownReverse::new(place, 0, id) })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use engine::identity::Identity;
+    use engine::superblock::Superblock;
+
     use super::*;
+    use crate::daemon::reverse_record::{HEAD, decode};
+
+    const ID_OF_TEST: ReverseId = ReverseId(Some(7));
+
+    /// A late word about an earlier one ended the record of a newer one.
+    #[tokio::test]
+    async fn a_reverse_sync_is_told_from_an_earlier_one() {
+        let state = tempfile::tempdir().expect("a directory");
+        fs::create_dir_all(state.path().join(GROUPS).join("db")).expect("made");
+        let reverses = Reverses::read(state.path(), ["db"].into_iter());
+        assert!(!reverses.is_of("db", ReverseId(None)), "none is on record");
+        reverses.record("db", ReversePlace::Server, ReverseId(Some(1))).await.expect("written");
+        // The record of the one is to go, and the other one begins meanwhile.
+        let begun = reverses.record("db", ReversePlace::Server, ID_OF_TEST);
+        assert_eq!(tokio::join!(biased; reverses.end("db"), begun), (Ok(()), Ok(())));
+        let is_of = [None, Some(1), ID_OF_TEST.0].map(|id| reverses.is_of("db", ReverseId(id)));
+        assert_eq!(is_of, [true, false, true]);
+        assert_eq!(Reverses::read(state.path(), ["db"].into_iter()).id("db"), ID_OF_TEST);
+    }
 
     #[tokio::test]
     async fn a_reverse_sync_outlives_the_daemon_until_it_is_over() {
@@ -600,17 +522,19 @@ mod tests {
             let all = gives_up.into_iter().chain([None]);
             all.map(move |gives_up| ReversePlace::Home(ReverseHome { full, gives_up }))
         });
-        for place in homes.chain([ReversePlace::Server]) {
-            before.record("db", place.clone()).await.expect("written");
+        for (place, id) in homes.chain([ReversePlace::Server]).zip([None, Some(0), Some(u64::MAX)].into_iter().cycle())
+        {
+            let id = ReverseId(id);
+            before.record("db", place.clone(), id).await.expect("written");
             for known in [&before, &reverses()] {
-                assert_eq!((known.place("db"), known.why("db")), (Some(place.clone()), None));
+                assert_eq!((known.place("db"), known.why("db"), known.id("db")), (Some(place.clone()), None, id));
             }
             let number = (place != ReversePlace::Server).then_some(1);
             assert_eq!(before.home_numbers().get("db").copied(), number);
         }
         before.refused("db", "the peer is away".to_owned(), Duration::from_secs(60));
         assert!(before.why("db").is_some() && !before.is_due("db"));
-        before.record("db", ReversePlace::Home(ReverseHome::default())).await.expect("written");
+        before.record("db", ReversePlace::Home(ReverseHome::default()), ID_OF_TEST).await.expect("written");
         assert!(before.why("db").is_none() && before.is_due("db"), "another step, and not tried yet");
         let wrong = [
             "home discard",
@@ -621,7 +545,14 @@ mod tests {
             "",
             "home gives-up without-dead",
         ];
-        let dead = ["home\nwithout-dead data", "home gives-up\nwithout-dead", "home gives-up\nwithout-dead data\nmore"];
+        let dead = [
+            "home\nwithout-dead data",
+            "home gives-up\nwithout-dead",
+            "home gives-up\nwithout-dead data\nmore",
+            "home\nid 5",
+            "home\nid 000000000000000g",
+            "home gives-up\nwithout-dead data\nid 0000000000000005",
+        ];
         for wrong in wrong.into_iter().chain(dead) {
             assert_eq!(decode(&format!("{HEAD}\nplace {wrong}\n")), None, "{wrong:?}");
         }
@@ -643,15 +574,40 @@ mod tests {
         );
         let on_record = || Reverses::read(state.path(), ["db"].into_iter()).place("db");
         assert_eq!((reverses.goes_on("db", kept.clone()).await, on_record()), (Ok(false), None), "none is known");
-        reverses.record("db", home.clone()).await.expect("written");
+        reverses.record("db", home.clone(), ID_OF_TEST).await.expect("written");
         assert_eq!((reverses.goes_on("db", kept.clone()).await, on_record()), (Ok(true), Some(kept)));
         // The step waits for the disk, and the promotion comes meanwhile.
         let (step, promotion) = tokio::join!(reverses.goes_on("db", home.clone()), reverses.end_by_force("db"));
         assert_eq!((step, promotion), (Ok(false), Ok(())));
         assert_eq!((reverses.place("db"), on_record()), (None, None));
         assert_eq!(reverses.forced_numbers().get("db"), Some(&1));
-        reverses.record("db", home).await.expect("written");
+        reverses.record("db", home, ID_OF_TEST).await.expect("written");
         assert!(reverses.forced_numbers().is_empty(), "another one has begun");
+    }
+
+    /// Home was demoted by then, and a node whose disk was full was not promoted for it, as it could not record again what stood there.
+    #[tokio::test]
+    async fn what_is_on_record_takes_no_room_again() {
+        let state = tempfile::tempdir().expect("a directory");
+        let directory = state.path().join(GROUPS).join("db");
+        fs::create_dir_all(&directory).expect("made");
+        let reverses = || Reverses::read(state.path(), ["db"].into_iter());
+        let first = reverses();
+        first.record("db", ReversePlace::Server, ID_OF_TEST).await.expect("written");
+        // As on a disk that takes nothing.
+        fs::create_dir(directory.join("reverse.new")).expect("made");
+        for known in [&first, &reverses()] {
+            known.record("db", ReversePlace::Server, ID_OF_TEST).await.expect("it stands there");
+            assert_eq!(known.goes_on("db", ReversePlace::Server).await, Ok(true));
+        }
+        first.record("db", ReversePlace::Server, ReverseId(Some(8))).await.expect_err("another one");
+        // Whether it is written behind that nobody knows.
+        first.record("db", ReversePlace::Server, ID_OF_TEST).await.expect_err("it is tried");
+        fs::remove_dir(directory.join("reverse.new")).expect("removed");
+        first.record("db", ReversePlace::Server, ID_OF_TEST).await.expect("written");
+        first.end("db").await.expect("removed");
+        first.record("db", ReversePlace::Server, ID_OF_TEST).await.expect("written");
+        assert!(reverses().is_server("db"), "it is there again");
     }
 
     /// What was written late is not what stays: whoever is told that nothing was changed finds nothing changed.
@@ -695,15 +651,27 @@ mod tests {
         let state = tempfile::tempdir().expect("a directory");
         fs::create_dir_all(state.path().join(GROUPS).join(name)).expect("made");
         let reverses = || Reverses::read(state.path(), [name].into_iter());
-        reverses().record(name, without_dead(&["data"])).await.expect("written");
+        reverses().record(name, without_dead(&["data"]), ID_OF_TEST).await.expect("written");
         let next = reverses();
         let served = next.served(&config, &node);
-        assert_eq!((served.forwarded, served.lent), (vec![id], vec![(id, peer)]));
+        assert_eq!((served.forwarded, served.lent), (vec![], vec![(id, peer)]));
         assert!(!next.settings_now(name, Settings { autosync: true, ..Settings::default() }).autosync);
         // The demotion is on record.
         assert_eq!(next.leaves_dead_behind(name).await, Ok(true));
         let served = reverses().served(&config, &node);
+        assert_eq!((served.forwarded, served.lent), (vec![], vec![]), "a helper of the term that is to end was let in");
+        assert_eq!(next.has_new_term(name).await, Ok(true));
+        let served = reverses().served(&config, &node);
         assert_eq!((served.forwarded, served.lent), (vec![id], vec![]));
+        // It was promoted by force, and died before the record of this went.
+        let tag = config.group_tag(group);
+        for (role, forwarded) in [(Role::Primary, vec![]), (Role::Secondary, vec![id])] {
+            let identity = Identity { role, ..Identity::default() };
+            let slot = |update| Superblock { update, tag, identity, ..Superblock::default() }.encode();
+            let file = state.path().join(GROUPS).join(name).join("superblock");
+            fs::write(file, [slot(2), slot(3)].concat()).expect("written");
+            assert_eq!(reverses().served(&config, &node).forwarded, forwarded, "{role:?}");
+        }
         assert_eq!(next.leaves_dead_behind(name).await, Ok(true));
         next.end(name).await.expect("removed");
         assert_eq!((next.leaves_dead_behind(name).await, next.place(name)), (Ok(false), None));
@@ -716,7 +684,7 @@ mod tests {
         fs::create_dir_all(state.path().join(GROUPS).join("db")).expect("made");
         let reverses = || Reverses::read(state.path(), ["db"].into_iter());
         let first = reverses();
-        first.record("db", without_dead(&["data"])).await.expect("written");
+        first.record("db", without_dead(&["data"]), ID_OF_TEST).await.expect("written");
         assert_eq!(first.left_over("db"), None, "its command knows what becomes of it");
         let next = reverses();
         assert_eq!(next.left_over("db").map(ReversePlace::Home), Some(without_dead(&["data"])));

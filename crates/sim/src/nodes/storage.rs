@@ -540,19 +540,19 @@ impl NodeStorage {
     pub fn takes_ns(&mut self, job: &DiskJob, now: u64, rng: &mut Rng) -> u64 {
         let (low, high) = self.disk_ns;
         let is_slow = self.is_slow(now);
-        let flush = matches!((&job.kind, job.store), (JobKind::Flush { .. }, Store::Volume(..)));
-        let flush_ns = if flush { self.trouble.flush_ns } else { 0 };
-        let superblock = matches!((&job.kind, job.store), (JobKind::Write { .. }, Store::Superblock(_)));
-        let superblock_ns = if superblock { self.trouble.superblock_ns } else { 0 };
-        let queue = matches!((&job.kind, job.store), (JobKind::Write { .. }, Store::Queue(_)));
-        let queue_ns = if queue { self.trouble.queue_ns } else { 0 };
-        let marks = matches!((&job.kind, job.store), (JobKind::Write { .. }, Store::Marks(_)));
-        let marks_ns = if marks { self.trouble.marks_ns } else { 0 };
+        let more_ns = match (&job.kind, job.store) {
+            (JobKind::Flush { .. }, Store::Volume(..)) => self.trouble.flush_ns,
+            (JobKind::Read { .. }, Store::Volume(..)) => self.trouble.read_ns,
+            (JobKind::Write { .. }, Store::Superblock(_)) => self.trouble.superblock_ns,
+            (JobKind::Write { .. }, Store::Queue(_)) => self.trouble.queue_ns,
+            (JobKind::Write { .. }, Store::Marks(_)) => self.trouble.marks_ns,
+            _ => 0,
+        };
         let stalled_ns = self.trouble.stalled_until.saturating_sub(now);
         // What a start reads of marks takes neither chance nor time: scenarios without marks go as they always went.
         let is_drawn = matches!(job.kind, JobKind::Write { .. }) || !matches!(job.store, Store::Marks(_));
         let work_ns = if is_drawn { rng.between(low, high) } else { 0 };
-        work_ns * if is_slow { 100 } else { 1 } + flush_ns + superblock_ns + queue_ns + marks_ns + stalled_ns
+        work_ns * if is_slow { 100 } else { 1 } + more_ns + stalled_ns
     }
 
     pub fn is_slow(&self, now: u64) -> bool {

@@ -24,6 +24,8 @@ pub struct DiskTrouble {
     pub slow_until: u64,
     /// A flush of a volume takes so much longer.
     pub flush_ns: u64,
+    /// A read of a volume takes so much longer.
+    pub read_ns: u64,
     /// An update of a superblock takes so much longer.
     pub superblock_ns: u64,
     /// A write to the disk queue takes so much longer.

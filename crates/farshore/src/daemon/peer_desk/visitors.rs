@@ -53,6 +53,7 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::AttachVolume { group, .. }
         | ApiRequest::Switchover(SwitchoverOrder { group, .. })
         | ApiRequest::TakeOver { group, .. }
+        | ApiRequest::Rest { group }
         | ApiRequest::Lend { group, .. }
         | ApiRequest::Verify { group, .. }
         | ApiRequest::VerifyStop { group }
@@ -193,7 +194,10 @@ fn unshared(request: &ApiRequest, shares: impl Fn(&str) -> bool) -> Option<&str>
         (_, ApiRequest::Status { group } | ApiRequest::Clients { group } | ApiRequest::Events { group, .. }) => {
             group.as_deref()
         }
-        (_, ApiRequest::ConnectPreview { group } | ApiRequest::Marks { group }) => Some(group.as_str()),
+        (
+            _,
+            ApiRequest::ConnectPreview { group } | ApiRequest::Marks { group } | ApiRequest::InReverse { group, .. },
+        ) => Some(group.as_str()),
         _ => None,
     };
     group.filter(|group| !shares(group))
@@ -315,6 +319,7 @@ mod tests {
                 status,
                 clients,
                 preview,
+                ApiRequest::InReverse { group: name.to_owned(), is_home: false, reverse: None, ends: false },
                 events(group(name)),
                 ApiRequest::Logging { group: name.to_owned(), volume: None },
             ]
