@@ -600,3 +600,27 @@ fn no_mark_names_a_generation_that_is_not_on_record() {
     assert!(matches!(alone[..], [CommandResult::Warning(_)]), "{alone:?}");
     assert_eq!(mark(&world, 0, "a").unwrap().position.generation, world.recorded(0).identity.generation);
 }
+
+/// Where nobody sets a mark nothing is said of marks in a session, and a start flushes nothing for them.
+#[test]
+fn without_marks_nothing_is_said_or_flushed() {
+    let mut world = in_step(roomy(Mode::Async));
+    for power in [false, true] {
+        world.crash(1, power, SECOND);
+        world.crash(0, power, SECOND);
+        replicates(&mut world);
+    }
+    assert_eq!((world.checkers.marks.said(), flushes(&world)), (0, [0; 2]));
+    is_set(&mut world, "one");
+    is_on_both(&mut world, "one");
+    for node in [0, 1] {
+        world.crash(node, false, SECOND);
+        replicates(&mut world);
+    }
+    is_on_both(&mut world, "one");
+    assert_eq!(flushes(&world), [1; 2]);
+}
+
+fn flushes(world: &ScenarioWorld) -> [u64; 2] {
+    [0, 1].map(|node| world.cluster[node].storage.marks_flushes())
+}

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use crate::formats::codec::{FieldDecoder, IndexBlock};
 use crate::formats::superblock::JournalHead;
-use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId};
+use crate::ids::{Generation, Incarnation, MarkId, NodeId, Seq, VolumeId};
 use crate::limits::{META_BLOCK_BYTES, PART_BYTES_MAX};
 use crate::time::Wall;
 
@@ -208,7 +208,7 @@ fn decode_entry(r: &mut FieldDecoder<'_>, batch_bytes: u32) -> Option<JournalEnt
     let end = payload_at.checked_add(payload_bytes)?;
     let fits = u64::from(payload_bytes) <= PART_BYTES_MAX && end <= batch_bytes;
     let agrees = bits & !ENTRY_BITS == 0
-        && (!mark || kind == RecordKind::Void && length == 0 && offset > 0)
+        && (!mark || kind == RecordKind::Void && length == 0 && MarkId::read(offset).is_some())
         && (kind == RecordKind::Data) == (payload_bytes > 0)
         && (kind != RecordKind::Data || length == u64::from(payload_bytes));
     (fits && agrees).then_some(JournalEntry {

@@ -79,7 +79,7 @@ impl Mark {
             return Some(None);
         }
         let mut r = FieldDecoder(slot);
-        let id = MarkId(r.u64().filter(|id| *id > 0)?);
+        let id = MarkId::read(r.u64()?)?;
         let (position, wall) = (r.peers_position()?, r.wall()?);
         let (moment, bits, length) = (r.u64()?, r.u16().filter(|bits| bits & !BITS == 0)?, usize::from(r.u8()?));
         let (name, rest) = r.0.split_at_checked(length).filter(|_| length <= MARK_NAME_BYTES_MAX)?;
@@ -149,7 +149,7 @@ mod tests {
 
     fn sample() -> Mark {
         Mark {
-            id: MarkId(7 << 48 | 3),
+            id: MarkId(7 << MarkId::COUNTER_BITS | 3),
             position: Position {
                 generation: Generation { number: 2, tag: 9 },
                 incarnation: Incarnation(4),
@@ -184,6 +184,9 @@ mod tests {
         }
         for name in ["", "-a", ".a", "a b", "a/b", "ä", "a\n", &alloc::format!("{longest}a")] {
             assert!(!may_be_called(name), "{name}");
+        }
+        for id in [0, 1 << 56, u64::MAX] {
+            assert_eq!(Mark::decode(&Mark { id: MarkId(id), ..sample() }.encode()), None, "nobody gives the id {id}");
         }
         let unnamed = Mark { name: String::new(), ..sample() };
         assert_eq!(Mark::decode(&unnamed.encode()), None, "terms have a name");

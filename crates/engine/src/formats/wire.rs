@@ -101,7 +101,8 @@ pub enum FrameKind {
     /// Primary: a mark as it is on its side. `seq` numbers what is said. Payload: [`crate::marks::Mark`].
     MarkTerms = 26,
     /// Secondary: the mark that `offset` names is durable here, at the number `seq` of the run and history of the header; or
-    /// [`flags::UNKNOWN`]: it is not here, and will not come. `length` repeats the number of the terms.
+    /// [`flags::UNKNOWN`]: it is not here, and will not come. `length` repeats the number of the terms. [`flags::LAST`]: no mark, but the question
+    /// whether there are more to tell of.
     MarkThere = 27,
 }
 
@@ -188,7 +189,7 @@ pub mod flags {
     pub const NO_HOLE: u16 = 4;
     /// ProbeResult: hashes were equal.
     pub const EQUAL: u16 = 8;
-    /// Tail, Bits, Union: nothing follows. MarkTerms: no mark, those of this session are all.
+    /// Tail, Bits, Union: nothing follows. MarkTerms: no mark, those of this session are all. MarkThere: no mark, are those of this session all?
     pub const LAST: u16 = 16;
     /// Tail: more was confirmed than is named, and nobody knows what. MarkThere: there is no such mark.
     pub const UNKNOWN: u16 = 32;

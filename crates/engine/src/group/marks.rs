@@ -5,8 +5,8 @@
 //!                 -> MarkTerms and, in the stream, a Void that names it       -> MarkThere -> the peer has it
 //! secondary:  the Void is durable in the journal -> a slot (durable)          -> MarkThere
 //! ```
-//! The Void says where, the terms say what. A primary tells of all its marks in each session, and last that these are all: whatever became of an
-//! answer or of a file, both tables come to say the same.
+//! The Void says where, the terms say what. A primary tells of all its marks in each session. A secondary that has some asks whether these are all:
+//! whatever became of an answer or of a file, both tables come to say the same. Where there are no marks nothing is said.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -19,15 +19,16 @@ use crate::formats::identity::Role;
 use crate::formats::marks::{Mark, may_be_called};
 use crate::formats::wire::{FrameHeader, FrameKind, flags};
 use crate::group::Group;
-use crate::ids::{CommandId, Incarnation, LinkId, MarkId, Position, Seq};
+use crate::ids::{CommandId, Generation, Incarnation, LinkId, MarkId, Position, Seq};
 use crate::injected_fault::{Fault, injected};
 use crate::limits::MARKS_MAX;
 use crate::peer::outbox::push_mark;
 use crate::peer::queue_log::QueueLog;
 use crate::peer::stream::{PeerStream, began_at};
-use crate::records::marks::LATCHED;
+use crate::records::marks::{LATCHED, MarkTable};
 use crate::secondary::rollback::command_drop_point;
 use crate::shared::coverage::CoveragePoint;
+use crate::shared::greeting::Greeting;
 use crate::shared::lifecycle::Phase;
 use crate::{Command, CommandResult, Event, IoResult, Refusal, RefusalCode, SendPayload};
 
@@ -36,9 +37,6 @@ const POINTS: &str = "before-sync-";
 
 /// So many marks a turn tells of: the line is slow perhaps, and others wait for it.
 const TOLD_AT_ONCE: usize = 16;
-
-/// What a secondary is told of before it hears that these were all: what is set and dropped meanwhile as well.
-const HEARD_MAX: usize = 4 * MARKS_MAX;
 
 /// An order that is answered once its mark stands in the file, and its number in the log of the queue if there is one.
 #[derive(Debug)]
@@ -59,23 +57,36 @@ pub(crate) struct MarkDesk {
     untold: BTreeSet<MarkId>,
     /// The same of marks that are on their way, before the stream is open that brings them.
     waiting: BTreeSet<MarkId>,
-    /// This session's marks are still to be gathered; the peer was told that these are all.
+    /// This session's marks are still to be gathered.
     begins: bool,
-    has_said_all: bool,
+    /// Of a primary: the peer wants to know when it was told of all of them.
+    is_asked: bool,
     /// Where the stream began, and the last change of a mark, when it was looked at what left it.
     looked_at: Option<(Option<(Incarnation, Seq)>, u64)>,
     /// Of a primary: dropped, and the peer has it no more. A start could still find it in the log of the queue.
     freed: BTreeSet<MarkId>,
     /// What it was told in this session: the number of the change.
     told: BTreeMap<MarkId, u64>,
-    /// Of a secondary: what it was told of before it heard that these are all.
-    heard: BTreeSet<MarkId>,
+    /// Of a secondary: what it has and was not told of in this session; its primary is to be asked whether there are more to tell.
+    unheard: BTreeSet<MarkId>,
+    asks: bool,
     /// Of a secondary: terms of marks that are on their way in the stream.
     expected: BTreeMap<MarkId, (Mark, u64)>,
     /// What the primary said last of each mark that it waits to hear of.
     owed: BTreeMap<MarkId, u64>,
     /// Marks that are not here and will not come.
     unknown: Vec<(MarkId, u64)>,
+    /// When it was looked last at what can be said of all these.
+    replied_at: Option<ReplyMoment>,
+}
+
+/// What answers follow from: changes of the table, cells written, and how far the copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ReplyMoment {
+    changes: (u64, u64),
+    run: (Generation, Incarnation),
+    through: (Seq, Seq),
+    begins: bool,
 }
 
 impl MarkDesk {
@@ -92,8 +103,16 @@ impl MarkDesk {
     /// The session has ended.
     pub fn session_ends(&mut self) {
         (self.told, self.expected, self.owed, self.unknown) = Default::default();
-        (self.untold, self.waiting, self.heard) = Default::default();
-        (self.begins, self.has_said_all) = (true, false);
+        (self.untold, self.waiting, self.unheard, self.replied_at) = Default::default();
+        (self.begins, self.is_asked, self.asks) = (true, false, false);
+    }
+
+    /// Of a secondary: what it has at the beginning of a session.
+    fn gather_unheard(&mut self, marks: &MarkTable) {
+        if core::mem::take(&mut self.begins) {
+            self.unheard = marks.marks().filter(|mark| !mark.lost && !mark.dropped).map(|mark| mark.id).collect();
+            self.asks = !self.unheard.is_empty();
+        }
     }
 }
 
@@ -272,7 +291,11 @@ pub(crate) fn frame(group: &mut Group, cx: &mut Cx, header: &FrameHeader, payloa
     if header.kind == FrameKind::MarkTerms {
         return terms(group, cx, header, payload);
     }
-    answered(group, cx, header);
+    if header.flags & flags::LAST != 0 {
+        group.marks.is_asked = true;
+    } else {
+        answered(group, cx, header);
+    }
     Some(())
 }
 
@@ -280,14 +303,12 @@ pub(crate) fn frame(group: &mut Group, cx: &mut Cx, header: &FrameHeader, payloa
 fn terms(group: &mut Group, cx: &mut Cx, header: &FrameHeader, payload: &[u8]) -> Option<()> {
     let told = Mark::decode(payload)?;
     let Group { common, marks: desk, .. } = group;
-    if desk.heard.len() >= HEARD_MAX {
-        common.protocol_error(cx, "more marks than a group has");
-        return Some(());
-    }
-    desk.heard.insert(told.id);
     if common.role() != Role::Secondary || !common.lifecycle.is_running() || common.has_failed() {
         return Some(());
     }
+    desk.gather_unheard(&common.marks);
+    desk.unheard.remove(&told.id);
+    desk.replied_at = None;
     let change = header.seq.0;
     let known = common.marks.get(told.id).cloned();
     if let Some(known) = known {
@@ -313,17 +334,17 @@ fn terms(group: &mut Group, cx: &mut Cx, header: &FrameHeader, payload: &[u8]) -
     Some(())
 }
 
-/// The primary has told of all marks that it has. What it knows nothing of is on this node alone: people see that, and it makes room for others.
+/// The primary has told of all marks that it had when it was asked. What it knows nothing of is on this node alone: people see that, and it makes room for others.
 fn these_are_all(group: &mut Group, cx: &mut Cx) {
     let Group { common, marks: desk, .. } = group;
-    let heard = core::mem::take(&mut desk.heard);
+    let unheard = core::mem::take(&mut desk.unheard);
     if common.role() != Role::Secondary || !common.lifecycle.is_running() || common.has_failed() {
         return;
     }
-    let strays = common.marks.marks().filter(|mark| !mark.lost && !mark.dropped && !heard.contains(&mark.id));
-    let strays: Vec<Mark> = strays.cloned().collect();
-    for mark in strays {
-        is_lost(common, cx, &mark, true);
+    for id in unheard {
+        if let Some(mark) = common.marks.get(id).filter(|mark| !mark.dropped).cloned() {
+            is_lost(common, cx, &mark, true);
+        }
     }
 }
 
@@ -476,10 +497,15 @@ fn take_arrived(group: &mut Group, cx: &mut Cx) {
         if is_refused || !common.marks.put(mark) {
             // Nobody is told of more at once than a group has.
             desk.unknown.extend(told.filter(|_| desk.unknown.len() < MARKS_MAX).map(|change| (id, change)));
+            desk.replied_at = None;
             continue;
         }
+        desk.replied_at = None;
         if let Some(change) = told {
             desk.owed.insert(id, change);
+        } else if common.role() == Role::Secondary {
+            desk.unheard.insert(id);
+            desk.asks = true;
         }
     }
 }
@@ -570,10 +596,7 @@ fn answer(group: &mut Group, cx: &mut Cx) {
 /// Tells the peer what it has not answered in this session.
 fn tell(group: &mut Group, cx: &mut Cx, link: LinkId) {
     let Group { common, primary, marks: desk, .. } = group;
-    let greeting = &primary.peer.greeting;
-    let is_met =
-        greeting.unfit().is_none() && greeting.hello().is_some_and(|hello| hello.identity.role == Role::Secondary);
-    if !is_met {
+    if !is_met(&primary.peer.greeting, Role::Secondary) {
         return;
     }
     if core::mem::take(&mut desk.begins) {
@@ -598,16 +621,32 @@ fn tell(group: &mut Group, cx: &mut Cx, link: LinkId) {
     }
     // Who could not read its own marks does not know what these are.
     let is_all = desk.untold.is_empty() && desk.waiting.is_empty() && !common.marks.has_latched();
-    if is_all && !desk.has_said_all {
-        desk.has_said_all = true;
+    if is_all && core::mem::take(&mut desk.is_asked) {
         let header =
             FrameHeader { flags: flags::LAST, ..FrameHeader::new(FrameKind::MarkTerms, cx.peer.session, common.id()) };
         cx.send(link, header, SendPayload::None);
     }
 }
 
+fn is_met(greeting: &Greeting, role: Role) -> bool {
+    greeting.unfit().is_none() && greeting.hello().is_some_and(|hello| hello.identity.role == role)
+}
+
+/// Asks the primary whether it has told of all its marks, once it says who it is.
+fn ask(group: &mut Group, cx: &mut Cx, link: LinkId) {
+    let Group { common, primary, marks: desk, .. } = group;
+    desk.gather_unheard(&common.marks);
+    if desk.asks && is_met(&primary.peer.greeting, Role::Primary) {
+        desk.asks = false;
+        let header =
+            FrameHeader { flags: flags::LAST, ..FrameHeader::new(FrameKind::MarkThere, cx.peer.session, common.id()) };
+        cx.send(link, header, SendPayload::None);
+    }
+}
+
 /// Tells the primary what stands in the file, and what will not come.
 fn reply(group: &mut Group, cx: &mut Cx, link: LinkId) {
+    ask(group, cx, link);
     let Group { common, secondary, marks: desk, .. } = group;
     if desk.is_at_rest() && !common.marks.has_dropped() {
         return;
@@ -615,6 +654,12 @@ fn reply(group: &mut Group, cx: &mut Cx, link: LinkId) {
     let progress = secondary.replica.progress();
     let run = (progress.generation(), progress.incarnation());
     let begins = secondary.begins_stream();
+    let changes = (common.marks.last_change(), common.marks.writes_done());
+    let through = (progress.durable_on_disk(), progress.applied_on_disk());
+    let moment = ReplyMoment { changes, run, through, begins };
+    if desk.replied_at.replace(moment) == Some(moment) {
+        return;
+    }
     let is_to_come = |mark: &Mark| {
         let is_of_run = (mark.position.generation, mark.position.incarnation) == run;
         begins || is_of_run && mark.position.seq > progress.durable_on_disk()

@@ -3,7 +3,7 @@
 //! A mark's slot is durable before anybody is told of it: on a primary whoever set it, on a secondary its primary. Each change of a mark
 //! has a number, so that who waits for one knows whether it stands in the file.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -30,6 +30,8 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct MarkTable {
     slots: Vec<Option<Slot>>,
+    /// Where each mark has its slot: who waits for marks looks for them in every turn.
+    places: BTreeMap<MarkId, usize>,
     updates: [u64; CELLS],
     /// Cells that say less than the table.
     changed: BTreeSet<usize>,
@@ -37,6 +39,8 @@ pub(crate) struct MarkTable {
     writing: Option<usize>,
     /// The last change.
     last_change: u64,
+    /// So many cells were written, or not.
+    writes_done: u64,
     /// Marks that are durable in the journal, and have no slot yet.
     arrived: Vec<(MarkId, Position, Wall)>,
     /// Marks of which the peer has said nothing, and those that are dropped.
@@ -52,10 +56,12 @@ impl Default for MarkTable {
     fn default() -> MarkTable {
         MarkTable {
             slots: Vec::new(),
+            places: BTreeMap::new(),
             updates: [0; CELLS],
             changed: BTreeSet::new(),
             writing: None,
             last_change: 0,
+            writes_done: 0,
             arrived: Vec::new(),
             open: 0,
             dropped: 0,
@@ -98,14 +104,15 @@ impl MarkTable {
         if damaged > 0 { FoundMarks::Damaged(damaged) } else { FoundMarks::Whole }
     }
 
-    /// A start begins. What cannot be flushed, or not be read, is not relied on: its marks are lost, and it takes no others.
-    pub fn starts(&mut self, is_sound: bool) {
-        *self = MarkTable { latched: !is_sound, ..MarkTable::default() };
+    /// A start could not read it, or not flush it: its marks are lost, and it takes no others.
+    pub fn cannot_be_relied_on(&mut self) {
+        *self = MarkTable { latched: true, ..MarkTable::default() };
     }
 
     /// A write failed: what its cell holds is not known.
     pub fn latch(&mut self) {
         self.latched = true;
+        self.writes_done += 1;
         self.changed.extend(self.writing.take());
     }
 
@@ -117,7 +124,17 @@ impl MarkTable {
     fn put_back(&mut self, cell: usize, found: Vec<Option<Mark>>) {
         for (at, mark) in (cell * SLOTS_PER_CELL..).zip(found) {
             let Some(mark) = mark else { continue };
+            // A crash between two cells leaves a mark that moved in both. What the older slot says is past.
+            if let Some(twin) = self.slot(mark.id) {
+                let is_older = twin.mark.wall > mark.wall;
+                self.changed.insert(if is_older { at } else { self.places[&mark.id] } / SLOTS_PER_CELL);
+                if is_older {
+                    continue;
+                }
+                self.slots[self.places[&mark.id]] = None;
+            }
             self.slots.resize(self.slots.len().max(at + 1), None);
+            self.places.insert(mark.id, at);
             self.slots[at] = Some(Slot { mark, change: 0 });
         }
     }
@@ -128,7 +145,11 @@ impl MarkTable {
     }
 
     pub fn get(&self, id: MarkId) -> Option<&Mark> {
-        self.marks().find(|mark| mark.id == id)
+        self.slot(id).map(|slot| &slot.mark)
+    }
+
+    fn slot(&self, id: MarkId) -> Option<&Slot> {
+        self.slots.get(*self.places.get(&id)?)?.as_ref()
     }
 
     /// The newest mark of that name that people see.
@@ -156,7 +177,7 @@ impl MarkTable {
 
     /// A new mark, or a mark as it is from now on. False: there is no room.
     pub fn put(&mut self, mark: Mark) -> bool {
-        let same = self.slots.iter().position(|slot| slot.as_ref().is_some_and(|slot| slot.mark.id == mark.id));
+        let same = self.places.get(&mark.id).copied();
         let free = || self.slots.iter().position(Option::is_none);
         let at = same.or_else(free).unwrap_or(self.slots.len());
         if at >= MARKS_MAX {
@@ -164,6 +185,7 @@ impl MarkTable {
         }
         self.slots.resize(self.slots.len().max(at + 1), None);
         self.last_change += 1;
+        self.places.insert(mark.id, at);
         self.slots[at] = Some(Slot { mark, change: self.last_change });
         self.changed.insert(at / SLOTS_PER_CELL);
         self.recount();
@@ -172,7 +194,7 @@ impl MarkTable {
 
     /// Its slot is free.
     pub fn remove(&mut self, id: MarkId) {
-        if let Some(at) = self.slots.iter().position(|slot| slot.as_ref().is_some_and(|slot| slot.mark.id == id)) {
+        if let Some(at) = self.places.remove(&id) {
             self.slots[at] = None;
             self.last_change += 1;
             self.changed.insert(at / SLOTS_PER_CELL);
@@ -210,7 +232,12 @@ impl MarkTable {
 
     /// The number of the last change of this mark.
     pub fn change_of(&self, id: MarkId) -> Option<u64> {
-        self.slots.iter().flatten().find(|slot| slot.mark.id == id).map(|slot| slot.change)
+        self.slot(id).map(|slot| slot.change)
+    }
+
+    /// So many cells were written in this run: only with that a mark comes to stand in the file.
+    pub fn writes_done(&self) -> u64 {
+        self.writes_done
     }
 
     /// All changes stand in the file, as far as they ever will.
@@ -220,8 +247,7 @@ impl MarkTable {
 
     /// The mark stands in the file as it is.
     pub fn is_recorded(&self, id: MarkId) -> bool {
-        let at = self.slots.iter().position(|slot| slot.as_ref().is_some_and(|slot| slot.mark.id == id));
-        at.is_some_and(|at| {
+        self.places.get(&id).is_some_and(|at| {
             let cell = at / SLOTS_PER_CELL;
             !self.changed.contains(&cell) && self.writing.is_none_or(|writing| writing != cell)
         })
@@ -255,6 +281,7 @@ impl MarkTable {
             return self.write(cx, slots, head, index);
         }
         self.writing = None;
+        self.writes_done += 1;
         self.write_next(cx, slots, head);
     }
 }
@@ -268,4 +295,42 @@ pub(crate) fn lost_words(cells: usize) -> alloc::string::String {
     format!(
         "{cells} cells of the file 'marks' are damaged: marks that stood there are lost. Volumes, journal and order are not concerned"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Seq;
+
+    fn marked(id: u64, seq: u64) -> Mark {
+        let position = Position { seq: Seq(seq), ..Position::default() };
+        Mark { id: MarkId(id), position, wall: Wall(seq), name: format!("m{id}"), ..Mark::default() }
+    }
+
+    fn file_of(tag: u64, cells: &[&[Option<&Mark>]]) -> Vec<u8> {
+        let mut file = vec![0; marks::FILE_BYTES as usize];
+        for (at, slots) in cells.iter().enumerate() {
+            let head = CellHead { tag, offset: at as u64 * CELL_BYTES, update: RELIED_ON_FROM, ..CellHead::default() };
+            let image = cell::encode(KIND, &head, &marks::encode_slots(slots.iter().copied()));
+            let from = (head.offset + head.slot_offset() % CELL_BYTES) as usize;
+            file[from..from + image.len()].copy_from_slice(&image);
+        }
+        file
+    }
+
+    /// A mark got another slot, of another cell, and the power went between the two writes.
+    #[test]
+    fn a_mark_of_two_slots_is_one_mark() {
+        for (first, second) in [(5, 9), (9, 5)] {
+            let (first, second, other) = (marked(7, first), marked(7, second), marked(8, 1));
+            let file = file_of(3, &[&[None, Some(&first)], &[Some(&second), Some(&other)]]);
+            let mut table = MarkTable::default();
+            assert!(matches!(table.take_up(3, &file), FoundMarks::Whole | FoundMarks::Damaged(_)));
+            assert_eq!(table.get(MarkId(7)).map(|mark| mark.position.seq), Some(Seq(9)));
+            assert_eq!(table.marks().count(), 2);
+            assert!(!table.is_durable(), "the other slot is written free");
+            table.remove(MarkId(7));
+            assert_eq!(table.marks().map(|mark| mark.id).collect::<Vec<_>>(), [MarkId(8)]);
+        }
+    }
 }

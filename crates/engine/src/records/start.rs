@@ -113,22 +113,28 @@ impl GroupStart<'_> {
                     let why = "the group's files could not be flushed; see the kernel log for the disk of the state directory";
                     return Err(CannotStart::new(Broken::Superblock, why));
                 } else if done {
+                    self.lifecycle.enter_stage(StartStage::Marks { entropy, boot });
+                    read_meta(self.slots, cx, Store::Marks(self.config.id), 0, marks::FILE_BYTES as u32);
+                }
+                Ok(())
+            }
+            StartStage::Marks { entropy, boot } => {
+                let has_any = self.marks_read(cx, result)?;
+                if has_any {
+                    // What was read may stand in a cache alone.
                     self.lifecycle.enter_stage(StartStage::MarksFlush { entropy, boot });
                     let token = self.slots.start(SlotOperation::StartRead);
                     cx.out.push_back(Output::Flush { token, store: Store::Marks(self.config.id) });
+                } else {
+                    self.read_superblocks(cx, entropy, boot);
                 }
                 Ok(())
             }
             StartStage::MarksFlush { entropy, boot } => {
-                self.marks.starts(result.is_ok());
-                self.lifecycle.enter_stage(StartStage::Marks { entropy, boot });
-                read_meta(self.slots, cx, Store::Marks(self.config.id), 0, marks::FILE_BYTES as u32);
-                Ok(())
-            }
-            StartStage::Marks { entropy, boot } => {
-                self.marks_read(cx, result)?;
-                self.lifecycle.enter_stage(StartStage::Superblocks { entropy, boot });
-                read_meta(self.slots, cx, Store::Superblock(self.config.id), 0, superblock::FILE_BYTES as u32);
+                if result.is_err() {
+                    self.marks_are_unsound(cx);
+                }
+                self.read_superblocks(cx, entropy, boot);
                 Ok(())
             }
             StartStage::Superblocks { entropy, boot } => match result {
@@ -167,26 +173,30 @@ impl GroupStart<'_> {
         }
     }
 
-    /// Marks that cannot be read are lost by name, and nothing else is.
-    fn marks_read(&mut self, cx: &mut Cx, result: IoResult) -> Result<(), CannotStart> {
-        let bytes = match result {
-            Ok(IoDone::Meta(bytes)) if !self.marks.has_latched() => bytes,
-            _ => {
-                self.marks.starts(false);
-                cx.event(self.config.id, Event::Note(LATCHED.into()));
-                return Ok(());
-            }
+    /// Marks that cannot be read are lost by name, and nothing else is. True: the file holds something.
+    fn marks_read(&mut self, cx: &mut Cx, result: IoResult) -> Result<bool, CannotStart> {
+        let Ok(IoDone::Meta(bytes)) = result else {
+            self.marks_are_unsound(cx);
+            return Ok(false);
         };
         match self.marks.take_up(self.config.tag, &bytes) {
-            FoundMarks::Whole => Ok(()),
-            FoundMarks::Damaged(cells) => {
-                cx.event(self.config.id, Event::Note(lost_words(cells)));
-                Ok(())
-            }
+            FoundMarks::Whole => {}
+            FoundMarks::Damaged(cells) => cx.event(self.config.id, Event::Note(lost_words(cells))),
             FoundMarks::OtherVersion(version) => {
-                Err(CannotStart::new(Broken::Marks, other_version("file of marks", version, marks::VERSION)))
+                return Err(CannotStart::new(Broken::Marks, other_version("file of marks", version, marks::VERSION)));
             }
         }
+        Ok(bytes.iter().any(|byte| *byte != 0))
+    }
+
+    fn marks_are_unsound(&mut self, cx: &mut Cx) {
+        self.marks.cannot_be_relied_on();
+        cx.event(self.config.id, Event::Note(LATCHED.into()));
+    }
+
+    fn read_superblocks(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
+        self.lifecycle.enter_stage(StartStage::Superblocks { entropy, boot });
+        read_meta(self.slots, cx, Store::Superblock(self.config.id), 0, superblock::FILE_BYTES as u32);
     }
 
     fn superblocks_read(&mut self, cx: &mut Cx, bytes: &[u8], entropy: u64, boot: u128) -> Result<(), CannotStart> {

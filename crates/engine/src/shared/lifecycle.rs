@@ -71,11 +71,11 @@ pub(crate) enum StartStage {
         entropy: u64,
         boot: u128,
     },
-    MarksFlush {
+    Marks {
         entropy: u64,
         boot: u128,
     },
-    Marks {
+    MarksFlush {
         entropy: u64,
         boot: u128,
     },
@@ -159,9 +159,9 @@ fn follows(from: StartStage, to: StartStage) -> bool {
     use StartStage::*;
     match from {
         Idle => matches!(to, FlushFiles { .. }),
-        FlushFiles { .. } => matches!(to, MarksFlush { .. }),
-        MarksFlush { .. } => matches!(to, Marks { .. }),
-        Marks { .. } => matches!(to, Superblocks { .. }),
+        FlushFiles { .. } => matches!(to, Marks { .. }),
+        Marks { .. } => matches!(to, MarksFlush { .. } | Superblocks { .. }),
+        MarksFlush { .. } => matches!(to, Superblocks { .. }),
         Superblocks { .. } => matches!(to, Blank { .. } | Bitmap { .. }),
         Blank { .. } => matches!(to, Blank { .. } | Wipe { .. }),
         Wipe { .. } => to == StoringBits,

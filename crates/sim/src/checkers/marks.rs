@@ -22,12 +22,18 @@ pub struct MarkChecker {
     /// How many it had when it set the first mark of a moment.
     moments: BTreeMap<(usize, u64), u64>,
     checked: u64,
+    said: u64,
 }
 
 impl MarkChecker {
     /// Marks that were looked for on the peer's disk.
     pub fn checked(&self) -> u64 {
         self.checked
+    }
+
+    /// Frames about marks.
+    pub fn said(&self) -> u64 {
+        self.said
     }
 
     /// A secondary says that it has a mark: a loss of power would leave it, at that position.
@@ -37,7 +43,8 @@ impl MarkChecker {
         node: usize,
         header: &FrameHeader,
     ) -> Result<(), OracleFailure> {
-        if header.kind != FrameKind::MarkThere || header.flags & flags::UNKNOWN != 0 {
+        self.said += u64::from(matches!(header.kind, FrameKind::MarkTerms | FrameKind::MarkThere));
+        if header.kind != FrameKind::MarkThere || header.flags & (flags::UNKNOWN | flags::LAST) != 0 {
             return Ok(());
         }
         self.checked += 1;

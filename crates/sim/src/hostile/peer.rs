@@ -403,9 +403,12 @@ impl HostilePeer {
         let (id, seq) = (self.bent(rng, few), Seq(self.bent(rng, self.next)));
         if header.kind == FrameKind::MarkThere {
             let (incarnation, generation_tag) = (identity.incarnation, identity.generation.tag);
-            let flags = if rng.percent(30) { flags::UNKNOWN } else { 0 };
+            let flags = *rng.pick(&[0, 0, flags::UNKNOWN, flags::LAST]);
             let length = rng.below(20);
             return (FrameHeader { flags, offset: id, length, seq, incarnation, generation_tag, ..header }, Vec::new());
+        }
+        if rng.percent(10) {
+            return (FrameHeader { flags: flags::LAST, ..header }, Vec::new());
         }
         let position = Position { generation: identity.generation, incarnation: identity.incarnation, seq };
         let name = format!("m{}", rng.below(9));

@@ -142,6 +142,7 @@ pub struct NodeStorage {
     extra_bytes: u64,
     grows_bytes: u64,
     volume_flushes: u64,
+    marks_flushes: u64,
     volume_read_bytes: u64,
 }
 
@@ -276,7 +277,9 @@ impl NodeStorage {
         self.untouched = self.detached.clone();
         self.under_way.clear();
         self.closed.clear();
-        self.disks.values_mut().for_each(|disk| disk.lose_power(rng));
+        // Who sets no mark draws nothing for the file of marks.
+        let strikes = |store: &Store, disk: &SimDisk| !matches!(store, Store::Marks(_)) || !disk.is_settled();
+        self.disks.iter_mut().filter(|(store, disk)| strikes(store, disk)).for_each(|(_, disk)| disk.lose_power(rng));
     }
 
     /// The process died, and the machine lives.
@@ -290,6 +293,11 @@ impl NodeStorage {
     /// How often volumes were flushed.
     pub fn volume_flushes(&self) -> u64 {
         self.volume_flushes
+    }
+
+    /// How often files of marks were.
+    pub fn marks_flushes(&self) -> u64 {
+        self.marks_flushes
     }
 
     /// What was read of volumes.
@@ -462,6 +470,7 @@ impl NodeStorage {
             }
             Output::Flush { token, store } => {
                 self.volume_flushes += u64::from(matches!(store, Store::Volume(..)));
+                self.marks_flushes += u64::from(matches!(store, Store::Marks(_)));
                 (token, store, JobKind::Flush { completions: self.disk(store).begin_flush() })
             }
             Output::Read { token, store, offset, length, crc } => {
