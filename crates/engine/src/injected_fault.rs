@@ -312,6 +312,8 @@ faults! {
         "A mark that is set while the queue stands on disk leaves for the peer as a number without a meaning.";
     MomentTorn, "moment-torn", "rule 4",
         "Marks of one moment over several groups are set in two turns of the node.";
+    MarkStraysUnasked, "mark-strays-unasked", "P9",
+        "A secondary never asks whether it was told of all marks: it goes on with one that its primary has lost.";
     RejoinsInStream, "rejoins-in-stream", "rule 8, P2",
         "A volume that rejoins goes on in the stream, and what was written to it meanwhile follows at any time.";
 }

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::common::damage::state;
-use crate::common::{GROUP, Pair, PairPlan, Side, expect, schema};
+use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect, schema};
 
 fn json(text: &str) -> Value {
     let value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
@@ -73,4 +73,29 @@ fn a_mark_is_on_both_nodes_and_wrong_words_change_nothing() {
     let mut inspect = std::process::Command::new(env!("CARGO_BIN_EXE_farshore"));
     let seen = expect(&inspect.arg("inspect").arg(file).output().expect("the binary runs"), 0, &[]);
     assert!(seen.contains("second: generation") && seen.contains("alone"), "{seen}");
+}
+
+/// Whoever waits is told when the mark is there, or that it does not come; typed at the secondary as well.
+#[test]
+fn waiting_for_a_mark_ends_with_the_truth() {
+    let mut pair = Pair::replicating(&PairPlan { volumes: &["data"], ..PairPlan::default() });
+    let said = pair.done(Side::Far, &["mark", GROUP, "far", "--wait", "--timeout", "60s"]);
+    assert!(said.contains("far is on both nodes"), "{said}");
+    expect(&pair.run(Side::Far, &["drain", GROUP, "--to", "far"]), 2, &["secondary", "near"]);
+
+    pair.stop(Side::Far);
+    let late = ["mark", GROUP, "later", "--wait", "--timeout", "1s"];
+    expect(&pair.run(Side::Near, &late), 2, &["later is set", "not on the other node in time"]);
+    assert_eq!(of(&pair, Side::Near, "later")["state"], "on-its-way");
+    let waits = Background::start(pair.command(Side::Near, &["drain", GROUP, "--to", "later"]));
+    pair.serve(Side::Far);
+    let (is_done, said) = waits.finish(&mut pair);
+    assert!(is_done && said.contains("later is on both nodes"), "{said}");
+
+    pair.stop(Side::Far);
+    pair.done(Side::Near, &["mark", GROUP, "dropped"]);
+    let waits = Background::start(pair.command(Side::Near, &["drain", GROUP, "--to", "dropped"]));
+    pair.output_of(Side::Near, &["logging", GROUP]);
+    let (is_done, said) = waits.finish(&mut pair);
+    assert!(!is_done && said.contains("does not come"), "{said}");
 }

@@ -636,7 +636,7 @@ fn is_met(greeting: &Greeting, role: Role) -> bool {
 fn ask(group: &mut Group, cx: &mut Cx, link: LinkId) {
     let Group { common, primary, marks: desk, .. } = group;
     desk.gather_unheard(&common.marks);
-    if desk.asks && is_met(&primary.peer.greeting, Role::Primary) {
+    if desk.asks && is_met(&primary.peer.greeting, Role::Primary) && !injected(Fault::MarkStraysUnasked) {
         desk.asks = false;
         let header =
             FrameHeader { flags: flags::LAST, ..FrameHeader::new(FrameKind::MarkThere, cx.peer.session, common.id()) };

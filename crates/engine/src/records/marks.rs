@@ -318,6 +318,21 @@ mod tests {
         file
     }
 
+    /// A peer may have told of any id. None of them is replaced by a mark that is set here.
+    #[test]
+    fn an_id_that_somebody_has_is_given_to_no_other_mark() {
+        let (node, run) = (NodeId(2), Incarnation(u64::MAX >> 1));
+        let mut table = MarkTable::default();
+        for _ in 0..9 {
+            let guessed = MarkTable::default().next_id(node, run);
+            let taken = MarkId(guessed.0 + 2 * table.marks().count() as u64);
+            assert!(table.put(Mark { id: taken, ..marked(1, 1) }));
+        }
+        let given: Vec<MarkId> = (0..9).map(|_| table.next_id(node, run)).collect();
+        assert!(given.iter().all(|id| table.get(*id).is_none() && id.node() == node && MarkId::read(id.0).is_some()));
+        assert!(given.is_sorted_by(|a, b| a < b));
+    }
+
     /// A mark got another slot, of another cell, and the power went between the two writes.
     #[test]
     fn a_mark_of_two_slots_is_one_mark() {

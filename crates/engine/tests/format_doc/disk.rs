@@ -347,7 +347,7 @@ fn marks_table() -> String {
     fields.extend(position(
         "",
         0x61,
-        ["where the mark is: number of the history,", "its tag,", "the run", "and the mark's own number"],
+        ["where the mark is: number of the history,", "its tag,", "the run", "and the mark's own number; of one that was set beside a stream that of the last write, which lies before it too"],
     ));
     fields.extend([
         number("wall", 8, 0x7777, "the primary's stamp"),

@@ -111,14 +111,14 @@ const KINDS: [(FrameKind, &str, &str, &str); 27] = [
     ),
     (
         FrameKind::MarkTerms,
-        "P: a mark as it is there, at the beginning of each session and when it changes; or no mark, and the marks told of in this session are all",
+        "P: a mark as it is there, at the beginning of each session and when it changes; or, where it is asked, no mark: those that it told of in this session are all",
         "seq: number of the change; flags: last, without a mark",
         "[a slot of `marks`](format.md#marks)",
     ),
     (
         FrameKind::MarkThere,
-        "S: the mark is durable here as it was told; or it is not here, and will not come",
-        "offset: its id; length: number of the change; seq, incarnation, generation tag: where it is; flags: unknown",
+        "S: the mark is durable here as it was told; or it is not here, and will not come; or, last, no mark but the question whether it was told of all",
+        "offset: its id; length: number of the change; seq, incarnation, generation tag: where it is; flags: unknown, last",
         "none",
     ),
 ];

@@ -638,7 +638,7 @@ impl MarkState {
 pub struct NamedMark {
     /// as it was typed; `mark-NODE-NUMBER`: it came without its name so far
     pub name: String,
-    /// position in the write order: what has a lower number lies before the mark
+    /// position in the write order: what has a lower number lies before the mark; of one set while nothing was sent in order also what has this one
     pub sequence: u64,
     /// the history that the number is of
     pub generation: String,

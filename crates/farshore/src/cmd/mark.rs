@@ -39,9 +39,19 @@ fn set(args: &MarkArgs) -> CommandOutcome {
         return answers.finish();
     }
     for group in groups {
-        answers.add(group, until_there(&args.reach, group, name, deadline))?;
+        let there = primary_of(&args.reach, group).and_then(|reach| until_there(&reach, group, name, deadline));
+        answers.add(group, there)?;
     }
     answers.finish()
+}
+
+/// Whoever typed it at the secondary had the primary set it, and waits for that one's word.
+fn primary_of(reach: &ReachAny, group: &str) -> Result<ReachAny, CommandFailure> {
+    let status = reach::status_any(reach, Some(group))?;
+    let found = status.groups.iter().find(|found| found.name == group);
+    let is_there = |found: &&GroupView| reach.on.is_none() && !found.starting && found.role != Role::Primary;
+    let peer = found.filter(is_there).and_then(|found| found.peers.first()).map(|peer| peer.node.clone());
+    Ok(ReachAny { on: peer.or_else(|| reach.on.clone()), ..reach.clone() })
 }
 
 pub fn deadline(timeout: Option<&str>) -> Result<Option<Instant>, CommandFailure> {

@@ -178,8 +178,11 @@ pub fn check_equal(cluster: &SimCluster, group: GroupId) -> Result<(), OracleFai
     Ok(())
 }
 
-/// Nothing is on its way.
+/// Nothing is on its way, and what the secondary has besides is called that.
 pub fn are_settled(cluster: &SimCluster, group: GroupId) -> bool {
-    let shown = cluster[cluster.primary(group)].status_of(group);
-    shown.is_some_and(|shown| shown.marks.iter().all(|mark| mark.there || mark.lost && !mark.doubted))
+    let primary = cluster.primary(group);
+    let [here, there] = [primary, cluster.other(group, primary)].map(|node| cluster[node].status_of(group));
+    let (Some(here), Some(there)) = (here, there) else { return false };
+    let is_known = |mark: &Mark| mark.lost || here.marks.iter().any(|known| known.id == mark.id);
+    here.marks.iter().all(|mark| mark.there || mark.lost && !mark.doubted) && there.marks.iter().all(is_known)
 }

@@ -52,7 +52,10 @@ impl OrderedReplica {
         }
         let mark = header.kind == FrameKind::Void && header.flags & flags::MARK != 0;
         if mark && (MarkId::read(header.offset).is_none() || header.length > 0 || sets_aside) {
-            return common.protocol_error(cx, &format!("number {} for a mark with an id or a range that no mark has", header.seq.0));
+            return common.protocol_error(
+                cx,
+                &format!("number {} for a mark with an id or a range that no mark has", header.seq.0),
+            );
         }
         // What says nothing of a range may still name one.
         let (volume, offset, length) = match content {
