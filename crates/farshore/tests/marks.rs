@@ -85,7 +85,7 @@ fn waiting_for_a_mark_ends_with_the_truth() {
 
     pair.stop(Side::Far);
     let late = ["mark", GROUP, "later", "--wait", "--timeout", "1s"];
-    expect(&pair.run(Side::Near, &late), 2, &["later is set", "not on the other node in time"]);
+    expect(&pair.run(Side::Near, &late), 2, &["later is set", "not on the other node in time", "drain"]);
     assert_eq!(of(&pair, Side::Near, "later")["state"], "on-its-way");
     let waits = Background::start(pair.command(Side::Near, &["drain", GROUP, "--to", "later"]));
     pair.serve(Side::Far);

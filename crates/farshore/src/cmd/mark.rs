@@ -14,7 +14,7 @@ use crate::api::{ApiRequest, DroppedMark, GroupView, MARKS_SCHEMA, MarkList, Mar
 use crate::args::mark::{MarkArgs, MarkCommand, MarkDropArgs, MarkListArgs, MarkLockArgs};
 use crate::args::reach::ReachAny;
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, print, warn};
-use crate::show;
+use crate::show::{self, explained};
 
 pub fn run(args: &MarkArgs) -> CommandOutcome {
     match &args.command {
@@ -68,8 +68,9 @@ pub fn until_there(
     deadline: Option<Instant>,
 ) -> Result<Reply, CommandFailure> {
     let mut view = ProgressView::new(group);
-    let mut heard = None;
+    let (mut heard, mut last) = (None, String::new());
     let found = reach::watch(reach, group, deadline, |now| {
+        last = explained(now);
         // What a secondary has is on both nodes whatever its primary knows.
         if now.starting || now.role != Role::Primary {
             return drain::not_primary(now, heard.is_some());
@@ -108,7 +109,9 @@ pub fn until_there(
     });
     std::mem::drop(view);
     found?.ok_or_else(|| {
-        let message = format!("{group}: {name} is not on the other node in time");
+        let message = format!(
+            "{group}: {name} is set, and was not on the other node in time: the group {last}; 'farshore drain {group} --to {name}' goes on waiting"
+        );
         CommandFailure::from(message).because(DeskRefusal::TimeIsUp)
     })
 }
