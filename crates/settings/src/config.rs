@@ -289,10 +289,18 @@ impl Config {
     }
 }
 
+/// Under the state directory: what is recorded of each group.
+pub const GROUPS: &str = "groups";
+
 impl ConfiguredNode {
     /// Where commands reach the daemon.
     pub fn control_socket(&self) -> PathBuf {
         self.state.join("control.sock")
+    }
+
+    /// Where the files of its groups' disk queues lie, if not in the state directory.
+    pub fn queue_directory(&self) -> Option<PathBuf> {
+        self.queues.as_ref().map(|queues| queues.join(self.name.as_str()))
     }
 
     /// What `set` persists.
