@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use engine::limits;
 use host::disk::File;
-use host::disk::meta::{create_or_open_reserved, make_own_directory, open_meta};
+use host::disk::meta::{create_or_open_reserved, make_own_directory, remove_meta};
 use settings::limits::QUEUE_DISK_SPARE_BYTES;
 use settings::{ConfiguredGroup, ConfiguredNode};
 use units::exact::show_size;
@@ -79,9 +79,9 @@ impl QueuePlace {
         } else {
             if let Some(apart) = &self.apart {
                 make_own_directory(apart).map_err(anyhow::Error::msg)?;
-                remove_if_other_size(&self.beside(group.name.as_str()), 0)?;
+                remove_if_other_size(&self.beside(group.name.as_str()), 0, patience)?;
             }
-            remove_if_other_size(&path, size_bytes)?;
+            remove_if_other_size(&path, size_bytes, patience)?;
         }
         if size_bytes == 0 {
             return Ok(None);
@@ -98,7 +98,7 @@ impl QueuePlace {
 
     /// Gives back the space of a group that has left.
     pub fn remove(&self, group: &str) {
-        if let Err(error) = remove_if_other_size(&self.file(group), 0) {
+        if let Err(error) = remove_if_other_size(&self.file(group), 0, Patience::new()) {
             tracing::warn!("{error:#}; remove it by hand: the group has left, and nothing in it counts");
         }
     }
@@ -140,12 +140,12 @@ fn holds_what_is_needed(path: &Path, size_bytes: u64) -> anyhow::Result<()> {
     }
 }
 
-fn remove_if_other_size(path: &Path, size_bytes: u64) -> anyhow::Result<()> {
+/// Another daemon's stays, if it uses the same directory: that one holds the lock.
+fn remove_if_other_size(path: &Path, size_bytes: u64, patience: Patience) -> anyhow::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_file() && (found.len() != size_bytes || size_bytes == 0) => {
-            // Another daemon's, if it uses the same directory: it holds the lock.
-            let _locked = open_meta(path).with_context(|| format!("{} is not removed", path.display()))?;
-            fs::remove_file(path).with_context(|| format!("{} cannot be removed", path.display()))
+            let removed = patience.free(|| remove_meta(path));
+            removed.with_context(|| format!("{} is not removed", path.display()))
         }
         _ => Ok(()),
     }
@@ -247,6 +247,8 @@ mod tests {
         assert_eq!(fs::metadata(&path).expect("there").len(), 8 << 20);
         drop(theirs);
         assert_eq!(opened(&place, 16 << 20), Some(16 << 20));
+        fs::write(&path, "of no size that a volume has").expect("written");
+        assert_eq!(opened(&place, 8 << 20), Some(8 << 20), "it is made anew");
     }
 
     #[test]

@@ -36,17 +36,16 @@ pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
     check_hooks(config, sheet);
 }
 
-/// Two groups in some millions have the same number on links.
+/// Two groups in some millions have the same number on links, and two nodes in some ten thousand.
 fn check_numbers(config: &Config, sheet: &mut Sheet<'_>) {
+    let nodes = config.nodes.iter().map(|node| ("node", node.name.as_str(), u32::from(config.node_id(&node.name).0)));
+    let groups = config.groups.iter().map(|group| ("group", group.name.as_str(), config.group_id(group).0));
     let mut numbers = BTreeMap::new();
-    for group in &config.groups {
-        if let Some(other) = numbers.insert(config.group_id(group), &group.name) {
+    for (kind, name, number) in nodes.chain(groups) {
+        if let Some(other) = numbers.insert((kind, number), name) {
             sheet.at_path(
-                &format!("groups.{}", group.name),
-                format!(
-                    "group {} has by chance the same number on links as group {other}; give one of them another name",
-                    group.name
-                ),
+                &format!("{kind}s.{name}"),
+                format!("{kind} {name} has by chance the same number on links as {kind} {other}; give one of them another name"),
             );
         }
     }

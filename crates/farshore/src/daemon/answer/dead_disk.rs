@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use engine::identity::Role;
 use engine::state::State;
-use engine::status::GroupStatus;
+use engine::status::{GroupStatus, VolumeStatus};
 use engine::{RefusalCode, VolumeId};
 use host::driver::{Gone, GroupSnapshot};
 use settings::ConfiguredGroup;
@@ -66,6 +66,7 @@ fn what_peer_lacks(status: &GroupStatus, at: usize) -> Option<(RefusalCode, Stri
     let has_peer_failed = matches!(status.state, State::Failed(_)) && !status.has_failed;
     match status.role {
         Role::Secondary if peer_serves && has_peer_failed => Some((RefusalCode::PeerFailed, FAILED_THERE.to_owned())),
+        Role::Secondary if peer_serves && now.dirty_bytes > 0 => Some((RefusalCode::CopyBehind, may_lack(now))),
         Role::Secondary if peer_serves => None,
         Role::Secondary => {
             let why = "PEER is not heard as the primary, so what counts of it may stand here alone: let both nodes meet first";
@@ -82,15 +83,16 @@ fn what_peer_lacks(status: &GroupStatus, at: usize) -> Option<(RefusalCode, Stri
             );
             Some((RefusalCode::CopyBehind, why))
         }
-        Role::Primary if now.dirty_bytes > 0 => {
-            let why = format!(
-                "PEER may lack {} of it: wait until nothing of it is dirty ('farshore status')",
-                show_size(now.dirty_bytes)
-            );
-            Some((RefusalCode::CopyBehind, why))
-        }
+        Role::Primary if now.dirty_bytes > 0 => Some((RefusalCode::CopyBehind, may_lack(now))),
         Role::Primary => None,
     }
+}
+
+fn may_lack(volume: &VolumeStatus) -> String {
+    let bytes = show_size(volume.dirty_bytes);
+    format!(
+        "PEER may lack {bytes} of it: wait until nothing of it is dirty ('farshore status'), or resolve the fork if there is one"
+    )
 }
 
 /// The desk as it changes which volumes of a group are on disks.
