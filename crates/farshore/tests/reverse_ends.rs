@@ -195,6 +195,36 @@ fn a_node_without_a_volume_is_not_promoted_for_its_peer() {
     assert!(record(&pair, Side::Far).exists());
 }
 
+/// Right behind the end of a reverse sync, while its record was there still, a change of role was taken for a part of it: the clients were held and
+/// forwarded, and near took over again by itself.
+#[test]
+fn what_is_typed_behind_the_end_of_a_reverse_sync_is_no_part_of_it() {
+    let mut pair = Pair::replicating(&plan());
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["demote", GROUP]);
+    pair.stop_both();
+    has_part(&pair, Side::Near, "home");
+    has_part(&pair, Side::Far, "server");
+    Side::BOTH.iter().for_each(|node| pair.serve(*node));
+    pair.until("far is promoted", |pair| pair.output_of(Side::Far, &["logging", GROUP]).0 == 0);
+    // The record cannot be removed.
+    fs::remove_file(record(&pair, Side::Near)).and_then(|()| fs::create_dir(record(&pair, Side::Near))).expect("made");
+    pair.done(Side::Far, &["sync", GROUP]);
+    pair.until("near is the primary", |pair| is_primary(pair, Side::Near));
+    pair.wait_for(Side::Near, "replicating");
+    for words in [&["switchover", GROUP, "--to", "far"][..], &["demote", GROUP]] {
+        expect(&pair.run(Side::Near, words), 2, &["nothing was changed", "reverse"]);
+        assert!(is_primary(&pair, Side::Near) && !is_primary(&pair, Side::Far));
+    }
+    fs::remove_dir(record(&pair, Side::Near)).expect("removed");
+    pair.done(Side::Near, &["switchover", GROUP, "--to", "far"]);
+    assert!(Side::BOTH.iter().all(|node| !record(&pair, *node).exists()));
+    pair.qemu_io(Side::Far, "data", &["write -P 3 0 64k", "flush"]);
+    // Near would have taken over by then.
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(is_primary(&pair, Side::Far) && !is_primary(&pair, Side::Near));
+}
+
 /// A reverse sync that is being begun: near runs its command before the demotion.
 fn being_begun() -> (Pair, Background) {
     let mut pair = with_hooks(BEFORE_DEMOTE, SLOW);

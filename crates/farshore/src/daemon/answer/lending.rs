@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use engine::identity::Role;
 use engine::state::{Broken, State};
 use engine::status::GroupStatus;
 use engine::{Command, GroupId, RefusalCode};
@@ -18,6 +19,9 @@ use crate::daemon::role_hooks::Candidate;
 
 /// How often it is looked whether requests have ended, or a step.
 pub(super) const QUIET_LOOK: Duration = Duration::from_millis(5);
+
+/// An end of a reverse sync that is under way is waited for so long by whoever types another change of role.
+const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Before this node becomes the primary: another term begins, unless the peer has served the clients of this node, and nobody else's, until it was
 /// demoted. That only the peer knows. If an operator had it serve others, what waits here may be older than what those have written, and so may
@@ -270,6 +274,65 @@ pub(super) async fn never_began(desk: &Desk, (name, id): (&str, GroupId), peer: 
     Ok(())
 }
 
+/// The clients are served here again, or were never served elsewhere.
+pub(super) async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
+    // As where it never began: the record is to go first.
+    let is_still = desk.reverses.is_still(name);
+    if !is_still && desk.control.is_held(id).await? {
+        desk.control.clients(id, ClientsOrder::GoOn).await?;
+    }
+    let reverse = desk.reverses.id(name);
+    match desk.reverses.end(name).await {
+        Ok(()) => tracing::info!("{name}: the reverse sync is over: this node is the primary"),
+        Err(why) => {
+            desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+            return Ok(());
+        }
+    }
+    if is_still {
+        stands_still_no_more(desk, name, id).await?;
+        desk.control.clients(id, ClientsOrder::GoOn).await?;
+    }
+    // A peer that is secondary serves nobody, told or not.
+    if let Some(warning) = serves_again(desk, name, peer, reverse).await {
+        tracing::warn!("{name}: {warning}");
+    }
+    Ok(())
+}
+
+/// A change of role is typed here that is no step of a reverse sync. One that is over, or has not begun, and whose record is there still, ends first:
+/// by that record its clients would be served by the peer, and this node would take over again. The answer, if it does not end.
+pub(super) async fn ends_before(desk: &Desk, name: &str) -> Result<Option<Reply>, Gone> {
+    let Ok((id, group)) = desk.find_taken_up(name) else { return Ok(None) };
+    let Some(peer) = group.peer_of(&desk.node) else { return Ok(None) };
+    let until = Instant::now() + END_PATIENCE;
+    // Another change of role has this one refused.
+    while desk.reverses.is_home(name) && desk.reverses.left_over(name).is_none() && !desk.role_changes.is_changing(name)
+    {
+        let now = desk.status_of(id).await?;
+        if now.is_none_or(|now| now.starting || now.role == Role::Secondary || role_is_unknown(&now)) {
+            return Ok(None);
+        }
+        if desk.reverses.begins_step(name) {
+            let ended = is_over(desk, (name, id), peer).await;
+            desk.reverses.is_done(name);
+            ended?;
+            return Ok(desk.reverses.is_home(name).then(|| {
+                let why = desk.reverses.why(name).unwrap_or_default();
+                let message = format!(
+                    "{name}: nothing was changed: the record of a reverse sync that is over is there still: {why}"
+                );
+                Reply::refused(DeskRefusal::ReverseUnderWay, message)
+            }));
+        }
+        if Instant::now() >= until {
+            return Ok(Some(is_being_begun(name)));
+        }
+        sleep(QUIET_LOOK).await;
+    }
+    Ok(None)
+}
+
 /// The peer hears that its clients are served at home. A word that is lost it asks for. What it says against that is a warning: promoted for clients
 /// that never came it serves nobody.
 pub(super) async fn serves_again(desk: &Desk, name: &str, peer: &NodeName, reverse: ReverseId) -> Option<String> {
@@ -282,6 +345,17 @@ pub(super) async fn serves_again(desk: &Desk, name: &str, peer: &NodeName, rever
 /// The peer serves no clients of this node any more; or they are served here again. `reverse`: what this is about, so that it may come late.
 pub(super) fn ends(name: &str, home_serves: bool, reverse: ReverseId) -> ApiRequest {
     ApiRequest::Lend { group: name.to_owned(), skip_hooks: false, ends: true, home_serves, reverse: reverse.0 }
+}
+
+pub(super) fn is_being_begun(name: &str) -> Reply {
+    let message = format!(
+        "{name}: nothing was changed: a reverse sync is being begun, or comes to its end: 'farshore status {name}', then type this again"
+    );
+    Reply::refused(DeskRefusal::ReverseUnderWay, message)
+}
+
+pub(super) async fn is_primary(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
+    Ok(desk.status_of(id).await?.is_some_and(|now| now.role == Role::Primary && !now.starting))
 }
 
 pub(super) fn ended_meanwhile(name: &str) -> Reply {

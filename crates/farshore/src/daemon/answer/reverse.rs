@@ -25,8 +25,8 @@ use super::giving_up::{
     unknown_role,
 };
 use super::lending::{
-    QUIET_LOOK, answered, asks, begun, cut_off, ends, in_reverse, is_changing, is_over_there, is_served, never_began,
-    role_is_unknown, serves, serves_again, stands_still_no_more,
+    QUIET_LOOK, answered, asks, begun, cut_off, ends, in_reverse, is_being_begun, is_changing, is_over, is_over_there,
+    is_primary, is_served, never_began, role_is_unknown, serves, serves_again, stands_still_no_more,
 };
 use super::resets::snapshot_of;
 use super::roles::{PromotionOrder, RunHooks, is_unanswered};
@@ -106,17 +106,6 @@ async fn under_way(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &Nod
         return Ok(Some(Reply::refused(DeskRefusal::ReverseUnderWay, message)));
     }
     Ok(None)
-}
-
-fn is_being_begun(name: &str) -> Reply {
-    let message = format!(
-        "{name}: nothing was changed: a reverse sync is being begun, or comes to its end: 'farshore status {name}', then type this again"
-    );
-    Reply::refused(DeskRefusal::ReverseUnderWay, message)
-}
-
-async fn is_primary(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
-    Ok(desk.status_of(id).await?.is_some_and(|now| now.role == Role::Primary && !now.starting))
 }
 
 /// What no way leads around.
@@ -626,32 +615,6 @@ fn lacks_still(now: &GroupStatus) -> Option<&'static str> {
         State::Replicating => Some("a volume has no disk here, or one that no sync has filled"),
         _ => Some("the sync goes on"),
     }
-}
-
-/// The clients are served here again, or were never served elsewhere.
-async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
-    // As where it never began: the record is to go first.
-    let is_still = desk.reverses.is_still(name);
-    if !is_still && desk.control.is_held(id).await? {
-        desk.control.clients(id, ClientsOrder::GoOn).await?;
-    }
-    let reverse = desk.reverses.id(name);
-    match desk.reverses.end(name).await {
-        Ok(()) => tracing::info!("{name}: the reverse sync is over: this node is the primary"),
-        Err(why) => {
-            desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
-            return Ok(());
-        }
-    }
-    if is_still {
-        stands_still_no_more(desk, name, id).await?;
-        desk.control.clients(id, ClientsOrder::GoOn).await?;
-    }
-    // A peer that is secondary serves nobody, told or not.
-    if let Some(warning) = serves_again(desk, name, peer, reverse).await {
-        tracing::warn!("{name}: {warning}");
-    }
-    Ok(())
 }
 
 /// A grant was lost on its way, in one direction or the other: what both have on record decides, and no force.

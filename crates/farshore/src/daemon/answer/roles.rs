@@ -260,6 +260,9 @@ impl Desk {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
+        if let Some(refusal) = lending::ends_before(self, name).await? {
+            return Ok(refusal);
+        }
         let alone = match self.role_changes.begin(name, RoleChange::Demotion, self.node.as_str()) {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),

@@ -61,6 +61,11 @@ impl Desk {
                 None => self.command(name, self.handover_to(to, order)).await,
             };
         }
+        if *to != self.node
+            && let Some(refusal) = lending::ends_before(self, name).await?
+        {
+            return Ok(refusal);
+        }
         let now = self.status_of(id).await?.filter(|status| !status.starting);
         let is_copy = now.as_ref().is_some_and(|status| status.role == Role::Secondary);
         let primary_is_there = now.as_ref().is_some_and(|status| status.peer.role == Some(Role::Primary));
