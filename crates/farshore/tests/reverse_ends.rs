@@ -392,6 +392,36 @@ fn a_reverse_sync_that_was_stopped_at_the_other_node_changes_no_role() {
     pair.qemu_io(Side::Near, "data", &["read -P 9 0 64k", "write -P 8 0 64k", "flush"]);
 }
 
+// proves: P1
+/// Near had asked for the last time, and was being demoted: far was told to stop beside that, and was the primary for its own clients a moment later,
+/// while what near's clients had asked was lost to them.
+#[test]
+fn a_node_that_is_about_to_serve_is_not_told_to_stop_while_the_other_one_is_demoted() {
+    if must_skip_stores("a_node_that_is_about_to_serve_is_not_told_to_stop_while_the_other_one_is_demoted") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan { forgets: true, ..plan() });
+    let ran = hooked(&pair, BEFORE_DEMOTE, SLOW);
+    pair.first_sync();
+    pair.wait_for_rest(Side::Near);
+    fs::write(pair.path("slow"), "").expect("written");
+    let typed = Background::start(pair.command(Side::Near, &["sync", GROUP, "--reverse", "--full"]));
+    pair.until("near's command runs", |_| ran.exists());
+    let mut line = ControlLine::connect(&pair);
+    // Nothing of the demotion comes on record.
+    pair.hang(Side::Near);
+    fs::remove_file(pair.path("slow")).expect("it was there");
+    pair.until("near is being demoted", |_| {
+        line.ask(r#"{"request":"status","group":"g"}"#);
+        line.answer(DEADLINE).expect("a status").contains("\"handover\":{")
+    });
+    expect(&pair.run(Side::Far, &STOP), 2, &["nothing was changed", "node near says", "is changing its role"]);
+    pair.answer_again(Side::Near);
+    let (is_done, said) = typed.finish(&mut pair);
+    assert!(is_done && record(&pair, Side::Far).exists(), "{said}");
+    until_home(&mut pair, Side::Near);
+}
+
 /// Clients were held while the command behind the demotion ran, although the other node served by then; or that was promoted behind the command only.
 #[test]
 fn clients_are_served_while_a_command_behind_the_demotion_runs() {

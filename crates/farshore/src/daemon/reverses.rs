@@ -56,6 +56,8 @@ pub(super) struct Reverses {
     still: RefCell<BTreeSet<String>>,
     /// Groups of which one is being begun, on record or not.
     begins: RefCell<BTreeSet<String>>,
+    /// Groups of which this node is demoted just now, so that the peer serves their clients.
+    goes_over: RefCell<BTreeSet<String>>,
     /// The numbers of those that a forced promotion has ended, by group, until another one begins.
     forced: RefCell<BTreeMap<String, u64>>,
     /// Records are written one after the other: one that nobody waits for any more comes before what is written next.
@@ -67,15 +69,22 @@ pub(super) struct Reverses {
     on_record: RefCell<BTreeMap<String, (ReversePlace, ReverseId)>>,
 }
 
-/// A reverse sync that is being begun, until this is dropped: no other one of its group is.
-pub(super) struct ReverseBegun<'a> {
-    reverses: &'a Reverses,
+/// Something is made of a reverse sync, until this is dropped: nobody else does the same of its group.
+pub(super) struct ReverseStep<'a> {
+    of: &'a RefCell<BTreeSet<String>>,
     group: String,
 }
 
-impl Drop for ReverseBegun<'_> {
+impl ReverseStep<'_> {
+    fn begin<'a>(of: &'a RefCell<BTreeSet<String>>, group: &str) -> Option<ReverseStep<'a>> {
+        let is_first = of.borrow_mut().insert(group.to_owned());
+        is_first.then(|| ReverseStep { of, group: group.to_owned() })
+    }
+}
+
+impl Drop for ReverseStep<'_> {
     fn drop(&mut self) {
-        self.reverses.begins.borrow_mut().remove(&self.group);
+        self.of.borrow_mut().remove(&self.group);
     }
 }
 
@@ -96,6 +105,7 @@ impl Reverses {
             begun: Cell::new(0),
             still: RefCell::new(still),
             begins: RefCell::default(),
+            goes_over: RefCell::default(),
             forced: RefCell::default(),
             writes: Arc::default(),
             asked: Cell::new(0),
@@ -122,14 +132,23 @@ impl Reverses {
     }
 
     /// Nobody else begins one of this group meanwhile. `None`: somebody does.
-    pub fn begin(&self, group: &str) -> Option<ReverseBegun<'_>> {
-        let is_first = self.begins.borrow_mut().insert(group.to_owned());
-        is_first.then(|| ReverseBegun { reverses: self, group: group.to_owned() })
+    pub fn begin(&self, group: &str) -> Option<ReverseStep<'_>> {
+        ReverseStep::begin(&self.begins, group)
     }
 
     /// One is being begun here, on record or not.
     pub fn is_begun(&self, group: &str) -> bool {
         self.begins.borrow().contains(group)
+    }
+
+    /// This node is demoted from here on, unless the peer says that it is not to serve. The peer asks before it is told to stop. `None`: it is under
+    /// way already.
+    pub fn goes_over(&self, group: &str) -> Option<ReverseStep<'_>> {
+        ReverseStep::begin(&self.goes_over, group)
+    }
+
+    pub fn is_going_over(&self, group: &str) -> bool {
+        self.goes_over.borrow().contains(group)
     }
 
     /// What the data thread begins with.

@@ -159,6 +159,7 @@ impl GivingUp<'_> {
     /// `number`: which one it is, unless somebody has ended it meanwhile.
     async fn goes_over(&self, home: ReverseHome, number: Option<u64>) -> Result<Reply, Gone> {
         let (desk, name) = (self.desk, self.name());
+        let goes_over = desk.reverses.goes_over(name);
         let ready = match self.is_expected(number).await {
             Ok(()) => self.leaves_dead(home, number).await?,
             Err(refusal) => Err(refusal),
@@ -183,6 +184,7 @@ impl GivingUp<'_> {
         let hooks = self.hooks(&turn);
         // Whoever came while commands ran is asked about as well.
         let reply = demotes(&hooks, self.id, self.order.close_clients, Command::Demote).await?;
+        drop(goes_over);
         let mut demoted = behind_dead(reply, (name, self.peer.as_str()), &self.dead);
         let is_primary = desk.status_of(self.id).await?.is_none_or(|now| now.role == Role::Primary);
         if is_primary || is_record_unknown(&demoted) {

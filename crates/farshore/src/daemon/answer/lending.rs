@@ -94,7 +94,9 @@ pub(super) fn has_part(desk: &Desk, asked: &ApiRequest) -> Reply {
     if let Err(unknown) = desk.find(name) {
         return unknown;
     }
-    if *ends && desk.role_changes.is_changing(name) {
+    // Home asks the node that is to serve before it is demoted, and while its commands run that one may be told to stop.
+    let is_refused = if *is_home { desk.reverses.is_going_over(name) } else { desk.role_changes.is_changing(name) };
+    if *ends && is_refused {
         return is_changing(desk, name);
     }
     let is_placed = if *is_home { desk.reverses.is_home(name) } else { desk.reverses.is_server(name) };
@@ -122,7 +124,17 @@ pub(super) fn in_reverse(desk: &Desk, name: &str, (is_home, ends): (bool, bool))
 /// # Errors
 /// Why it does not say.
 pub(super) async fn asks(desk: &Desk, name: &str, peer: &NodeName, is_home: bool) -> Result<bool, String> {
-    let reply = (desk.ask_peer)(peer.to_string(), in_reverse(desk, name, (is_home, false))).await;
+    asks_at_rest(desk, name, peer, (is_home, false)).await
+}
+
+/// `at_rest`: nothing of it is to be under way there.
+async fn asks_at_rest(
+    desk: &Desk,
+    name: &str,
+    peer: &NodeName,
+    (is_home, at_rest): (bool, bool),
+) -> Result<bool, String> {
+    let reply = (desk.ask_peer)(peer.to_string(), in_reverse(desk, name, (is_home, at_rest))).await;
     match is_over_there(&reply) {
         true => Ok(false),
         false => answered(reply).map(|()| true),
@@ -130,13 +142,13 @@ pub(super) async fn asks(desk: &Desk, name: &str, peer: &NodeName, is_home: bool
 }
 
 /// The last question before this node is demoted for the peer to serve its clients: commands may have run for minutes since the peer got ready, and
-/// an operator may have told it to stop meanwhile.
+/// an operator may have told it to stop meanwhile, or be about to: that asks here, and is refused from now on.
 ///
 /// # Errors
 /// The answer to whoever began it.
 pub(super) async fn is_expected(desk: &Desk, name: &str, peer: &NodeName) -> Result<(), Reply> {
     let nothing = format!("{name}: nothing was changed: node {peer}");
-    let (code, why) = match asks(desk, name, peer, false).await {
+    let (code, why) = match asks_at_rest(desk, name, peer, (false, true)).await {
         Ok(true) => return Ok(()),
         Ok(false) => (DeskRefusal::ReverseOver, "was told meanwhile to serve no clients of this node".to_owned()),
         Err(why) => (

@@ -261,15 +261,12 @@ impl Begin<'_> {
 /// order that was given before may have that hand over still, and this one take over: neither is stopped then.
 async fn stop_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
     if desk.reverses.is_server(name) {
-        return match desk.role_changes.begin(name, RoleChange::ReverseStop, desk.node.as_str()) {
-            Ok(_alone) => stop(desk, (name, id), peer).await,
-            Err(refusal) => Ok(refusal),
-        };
+        return stops_in_turn(desk, (name, id), peer).await;
     }
     let until = Instant::now() + REVERSE_STEP_PATIENCE;
     while desk.reverses.is_home(name) || desk.reverses.is_begun(name) {
         if desk.reverses.begins_step(name) {
-            let stopped = stop_at_home(desk, (name, id), peer).await;
+            let stopped = stops_in_turn(desk, (name, id), peer).await;
             desk.reverses.is_done(name);
             return stopped;
         }
@@ -281,12 +278,18 @@ async fn stop_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName)
     stop(desk, (name, id), peer).await
 }
 
-async fn stop_at_home(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
+/// Not beside a step of the peer either, which is asked. One that does not answer keeps nobody from a stop. A node that serves by now is not asked: it
+/// is the one that hands over.
+async fn stops_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
     let _alone = match desk.role_changes.begin(name, RoleChange::ReverseStop, desk.node.as_str()) {
         Ok(alone) => alone,
         Err(refusal) => return Ok(refusal),
     };
-    let may = (desk.ask_peer)(peer.to_string(), in_reverse(desk, name, (false, true))).await;
+    let is_home_there = desk.reverses.is_server(name);
+    if is_home_there && is_primary(desk, id).await? {
+        return stop(desk, (name, id), peer).await;
+    }
+    let may = (desk.ask_peer)(peer.to_string(), in_reverse(desk, name, (is_home_there, true))).await;
     match may {
         Ok(Reply::Error { message, refusal: Some(refusal), .. })
             if refusal.code == RefusalCode::RoleChanging.word() =>

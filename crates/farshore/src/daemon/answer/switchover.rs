@@ -139,6 +139,7 @@ impl Desk {
             return Ok(refusal);
         }
         let is_home = self.reverses.is_home(name);
+        let goes_over = if is_home { self.reverses.goes_over(name) } else { None };
         if let Err(refusal) = meets_clients(self, (name, now.id), to, (is_home, order.ends_reverse)).await? {
             return Ok(refusal);
         }
@@ -147,6 +148,7 @@ impl Desk {
             true => self.order_anyway(name, command).await?,
             false => self.order_if_unused(name, command, &again).await?,
         };
+        drop(goes_over);
         let is_demoted = is_unanswered(&reply) || matches!(reply, Reply::Ok { unchanged: false, .. });
         if is_demoted {
             // Whoever types `demote` here next hears that the peer has everything.
