@@ -144,12 +144,14 @@ impl Desk {
             return Ok(refusal);
         }
         let command = self.handover_to(to, order);
+        self.operations.hands_over(name);
         let mut reply = match order.close_clients {
             true => self.order_anyway(name, command).await?,
             false => self.order_if_unused(name, command, &again).await?,
         };
         drop(goes_over);
         let is_demoted = is_unanswered(&reply) || matches!(reply, Reply::Ok { unchanged: false, .. });
+        self.operations.has_handed_over(name, is_demoted);
         if is_demoted {
             // Whoever types `demote` here next hears that the peer has everything.
             let unrecorded = self.record_end(name, Some(generation), &[], Some(turn)).await;
