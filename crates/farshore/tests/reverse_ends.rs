@@ -24,11 +24,11 @@ fn plan() -> PairPlan<'static> {
     PairPlan { volume_bytes: 8 * MIB, ..PairPlan::DEFAULT }
 }
 
-fn is_primary(pair: &Pair, node: Side) -> bool {
+pub(crate) fn is_primary(pair: &Pair, node: Side) -> bool {
     pair.status(node)["role"] == "primary"
 }
 
-fn record(pair: &Pair, node: Side) -> PathBuf {
+pub(crate) fn record(pair: &Pair, node: Side) -> PathBuf {
     pair.path(node.name()).join("state/groups").join(GROUP).join("reverse")
 }
 
@@ -121,7 +121,7 @@ fn a_home_that_lacks_a_disk_hears_that_it_is_over() {
 }
 
 /// As a daemon leaves it that has this part in a reverse sync.
-fn has_part(pair: &Pair, node: Side, place: &str) {
+pub(crate) fn has_part(pair: &Pair, node: Side, place: &str) {
     let text = format!("farshore reverse 1\nplace {place}\n");
     let text = format!("{text}checksum {:08x}\n", crc32c::crc32c(text.as_bytes()));
     fs::write(record(pair, node), text).expect("a record");

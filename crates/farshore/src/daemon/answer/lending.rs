@@ -318,9 +318,9 @@ pub(super) async fn ends_before(desk: &Desk, name: &str) -> Result<Option<Reply>
     let Ok((id, group)) = desk.find_taken_up(name) else { return Ok(None) };
     let Some(peer) = group.peer_of(&desk.node) else { return Ok(None) };
     let until = Instant::now() + END_PATIENCE;
-    // Another change of role has this one refused.
-    while desk.reverses.is_home(name) && desk.reverses.left_over(name).is_none() && !desk.role_changes.is_changing(name)
-    {
+    // Another change of role has this one refused, and beside a begin whichever takes its turn first is made.
+    let is_begun = || desk.reverses.is_begun(name) || desk.reverses.left_over(name).is_some();
+    while desk.reverses.is_home(name) && !is_begun() && !desk.role_changes.is_changing(name) {
         let now = desk.status_of(id).await?;
         if now.is_none_or(|now| now.starting || now.role == Role::Secondary || role_is_unknown(&now)) {
             return Ok(None);

@@ -14,7 +14,7 @@ use engine::status::GroupStatus;
 use engine::{GroupId, RefusalCode};
 use host::driver::{ClientsOrder, DriverSnapshot, Gone, GroupSnapshot, entropy};
 use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HANDOVER_PATIENCE, REVERSE_HEARD_PATIENCE, REVERSE_STEP_PATIENCE};
-use settings::{ConfiguredGroup, NodeName};
+use settings::{ConfiguredGroup, NodeName, RoleHook};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
@@ -40,6 +40,9 @@ use crate::daemon::view;
 
 /// How often it is looked whether a reverse sync may go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What runs on either node before this one takes over.
+const COMMANDS_BEFORE: [RoleHook; 2] = [RoleHook::BeforePromote, RoleHook::BeforeDemote];
 
 pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Gone> {
     let name = order.group.as_str();
@@ -247,7 +250,8 @@ impl Begin<'_> {
     }
 
     async fn record(&self) -> Result<(), Reply> {
-        let place = ReversePlace::Home(ReverseHome { full: self.order.full, gives_up: None });
+        let ReverseOrder { full, skip_hooks, .. } = *self.order;
+        let place = ReversePlace::Home(ReverseHome { full, skip_hooks, gives_up: None });
         self.desk.reverses.record(self.name(), place, ReverseId(Some(entropy()))).await.map_err(|why| {
             Reply::refused(DeskRefusal::StateDiskSilent, format!("{}: nothing was changed: {why}", self.name()))
         })
@@ -452,6 +456,7 @@ async fn lends_no_more(
     peer: &NodeName,
     (home_serves, reverse): (bool, ReverseId),
 ) -> Result<Reply, Gone> {
+    let is_promoted = home_serves && is_primary(desk, id).await?;
     if desk.reverses.is_server(name) && !desk.reverses.is_of(name, reverse) {
         return Ok(Reply::unchanged(format!("{name}: that reverse sync is over, and another one is under way")));
     }
@@ -463,7 +468,7 @@ async fn lends_no_more(
         return Ok(refusal);
     }
     desk.announced.borrow_mut().remove(&id);
-    if home_serves && is_primary(desk, id).await? {
+    if is_promoted {
         // It was promoted for clients that never came: both would serve.
         let message = format!(
             "{name}: node {peer} is the primary, and this node was promoted for its clients: the exports here stay closed. 'farshore resolve \
@@ -630,14 +635,21 @@ async fn nobody_is_primary(desk: &Desk, (name, peer): (&str, &NodeName), now: &G
     desk.control.clients(now.id, ClientsOrder::Pause).await?;
     let reply = match now.identity.handed_over {
         true => {
-            let again =
-                SwitchoverOrder { group: name.to_owned(), to: Some(peer.to_string()), ..SwitchoverOrder::default() };
+            let again = SwitchoverOrder {
+                group: name.to_owned(),
+                to: Some(peer.to_string()),
+                skip_hooks: desk.reverses.home(name).is_some_and(|home| home.skip_hooks),
+                ..SwitchoverOrder::default()
+            };
             desk.switchover(&again).await?
         }
         false => desk.promote(name, PromotionOrder::UNFORCED, Default::default()).await?,
     };
-    if let Reply::Error { message, .. } = reply {
-        desk.reverses.refused(name, message, REVERSE_AGAIN_AFTER);
+    let is_by_command = is_refused_by_command(&reply);
+    match reply {
+        Reply::Error { message, .. } if is_by_command => desk.reverses.refused_behind_commands(name, message),
+        Reply::Error { message, .. } => desk.reverses.refused(name, message, REVERSE_AGAIN_AFTER),
+        _ => {}
     }
     Ok(())
 }
@@ -682,6 +694,7 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
         desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
         return Ok(());
     }
+    let announced = announced_at(desk, id);
     let ordered = order(false).await;
     if desk.status_of(id).await?.as_ref().is_some_and(role_is_unknown) {
         // Those who wait are not left behind without a record that leads to them: a reset tells which role is on record.
@@ -690,6 +703,11 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
     if is_primary(desk, id).await? {
         return is_over(desk, (name, id), peer).await;
     }
+    let has_commands = desk
+        .find(name)
+        .is_ok_and(|(_, group)| COMMANDS_BEFORE.iter().any(|which| !group.hooks.command(*which).is_empty()));
+    let has_run =
+        has_commands && announced_at(desk, id) != announced || ordered.as_ref().is_ok_and(is_refused_by_command);
     let (is_refused, answer) = (is_refused_for_good(&ordered), answered(ordered));
     let why = answer.err().unwrap_or_else(|| format!("node {peer} handed over, and this node is not the primary"));
     if !is_refused {
@@ -698,8 +716,20 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
         return Ok(());
     }
     desk.control.clients(id, ClientsOrder::Forward).await?;
-    desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+    match has_run {
+        true => desk.reverses.refused_behind_commands(name, why),
+        false => desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER),
+    }
     Ok(())
+}
+
+/// When the peer had this node get ready for the last time: that comes behind its command.
+fn announced_at(desk: &Desk, id: GroupId) -> Option<Instant> {
+    desk.announced.borrow().get(&id).map(AnnouncedSwitchover::at)
+}
+
+fn is_refused_by_command(reply: &Reply) -> bool {
+    matches!(reply, Reply::Error { refusal: Some(refusal), .. } if refusal.code == DeskRefusal::HookFailed.word())
 }
 
 /// It has come to nothing. Else the peer may hand over still, also by an order that was given before.
@@ -712,7 +742,7 @@ fn is_refused_for_good(reply: &Result<Reply, String>) -> bool {
 
 /// The peer is not promoted yet, or its content is not kept yet over what stands here.
 async fn gives_up(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
-    let (step, warnings) = next_step(desk, (name, id), peer).await?;
+    let (step, warnings) = next_step(desk, (name, id), peer, false).await?;
     warnings.iter().for_each(|warning| tracing::warn!("{name}: {warning}"));
     match step {
         PeerStep::Kept => tracing::info!("{name}: the content of node {peer} counts, and comes here"),

@@ -32,6 +32,10 @@ pub(super) struct AnnouncedSwitchover {
 }
 
 impl AnnouncedSwitchover {
+    pub(super) fn at(&self) -> Instant {
+        self.at
+    }
+
     /// The peer may have a command of its own to run before it hands over.
     pub(super) fn is_fresh(&self) -> bool {
         self.at.elapsed() < ROLE_HOOK_TIMEOUT.max + limits::HANDOVER_LIMIT_MAX * 2
