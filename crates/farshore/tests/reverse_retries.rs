@@ -66,12 +66,12 @@ fn a_node_that_has_served_and_was_demoted_is_not_promoted_again_unasked() {
     pair.done(Side::Near, &["logging", GROUP]);
     pair.qemu_io(Side::Near, "data", &["write -P 6 0 64k", "flush"]);
     let in_the_way = record(&pair, Side::Near).with_file_name("delta");
-    let _ = fs::remove_dir_all(&in_the_way);
-    fs::write(&in_the_way, "").expect("written");
+    fs::create_dir_all(in_the_way.join("in-the-way")).expect("made");
     expect(&pair.run(Side::Near, &["sync", GROUP, "--reverse", "--yes"]), 1, &["is not given up yet"]);
     assert!(is_primary(&pair, Side::Far));
     pair.qemu_io(Side::Near, "data", &["write -P 7 0 64k", "flush"]);
-    assert!(pair.output_of(Side::Far, &["demote", GROUP]).0 < 2);
+    let (code, said) = pair.output_of(Side::Far, &["demote", GROUP, "--close-clients"]);
+    assert!(code < 2, "{said}");
     let until = Instant::now() + Duration::from_secs(8);
     while Instant::now() < until {
         assert!(!is_primary(&pair, Side::Far), "{}", pair.log(Side::Far));
@@ -85,7 +85,7 @@ fn a_node_that_has_served_and_was_demoted_is_not_promoted_again_unasked() {
         assert!(!is_primary(pair, Side::Far), "{}", pair.log(Side::Far));
         pair.status(Side::Near)["reverse"]["why"].to_string().contains("was demoted there")
     });
-    fs::remove_file(&in_the_way).expect("removed");
+    fs::remove_dir_all(&in_the_way).expect("removed");
     pair.done(Side::Near, &["sync", GROUP, "--reverse"]);
     pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 7 0 64k"]).0);
     until_home(&mut pair, Side::Near);
@@ -169,4 +169,31 @@ fn a_forced_promotion_lets_go_of_those_that_were_held_for_the_next_try() {
     }
     let (is_done, said) = client.finish(&mut pair);
     assert!(is_done, "{said}");
+}
+
+// proves: P1, P6
+/// A promotion by force goes back to the image of before the sync first, which takes its time. The term had begun by then, and whoever came was served by
+/// the other node until it was over, and went on over the older content.
+#[test]
+fn nobody_is_served_elsewhere_while_a_forced_promotion_goes_back() {
+    let mut pair = Pair::new(&PairPlan { volume_bytes: 8 * MIB, ..PairPlan::DEFAULT });
+    let table = format!("[groups.{GROUP}.volumes.data]\n");
+    pair.edit_config(&table, &format!("{table}model_latency = {{ near = \"1500ms\" }}\n"));
+    pair.first_sync();
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "data", &["write -P 6 0 4M", "flush"]);
+    assert!(pair.output_of(Side::Near, &["sync", GROUP, "--reverse", "--yes"]).0 < 2);
+    pair.until("the sync overwrites", |pair| pair.status(Side::Far)["state"] == "syncing");
+    std::thread::sleep(Duration::from_millis(500));
+    pair.done(Side::Far, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "data", &["write -P 7 0 64k", "flush"]);
+    let term = pair.status(Side::Near)["term"].clone();
+    let typed = Background::start(pair.command(Side::Near, &["promote", GROUP, "--force", "--yes"]));
+    pair.until("another term begins", |pair| pair.status(Side::Near)["term"] != term);
+    let (is_served, said) = pair.try_qemu_io(Side::Near, "data", &["read -P 7 0 64k"]);
+    assert!(!is_primary(&pair, Side::Near), "it goes back still");
+    assert!(!is_served, "{said}");
+    typed.finish(&mut pair);
+    pair.until("it serves", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 6 0 4M"]).0);
 }
