@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect};
 use crate::dead_primary::{is_agreed_on, is_announced, serves_another_group_beside};
 use crate::reverse_ends::{has_part, is_primary, record};
@@ -196,4 +198,33 @@ fn nobody_is_served_elsewhere_while_a_forced_promotion_goes_back() {
     assert!(!is_served, "{said}");
     typed.finish(&mut pair);
     pair.until("it serves", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 6 0 4M"]).0);
+}
+
+// proves: P1
+/// The last question to the other node took its time, and a promotion by force that came beside it was answered as done. Then the node was demoted.
+#[test]
+fn a_forced_promotion_beside_the_last_question_is_not_undone() {
+    let mut pair =
+        Pair::replicating(&PairPlan { volumes: &["data", "log"], volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    pair.stop_both();
+    fs::remove_file(pair.device(Side::Near, "data")).expect("a disk");
+    is_agreed_on(&pair, "data");
+    is_announced(&pair);
+    pair.serve(Side::Far);
+    // Each question to it is waited for.
+    let far = Pid::from_raw(pair.pid(Side::Far) as i32).expect("a process");
+    kill_process(far, Signal::STOP).expect("our own child");
+    pair.serve(Side::Near);
+    pair.until("the disk is left out", |pair| pair.status(Side::Near)["volumes"][0]["detached"] == true);
+    let mut said = String::new();
+    pair.until("it is promoted", |pair| {
+        said = pair.output_of(Side::Near, &["promote", GROUP, "--force"]).1;
+        !said.contains("is under way already")
+    });
+    assert!(said.contains("the reverse sync is over"), "{said}");
+    let until = Instant::now() + Duration::from_secs(7);
+    while Instant::now() < until {
+        assert!(is_primary(&pair, Side::Near), "{}", pair.log(Side::Near));
+    }
+    kill_process(far, Signal::CONT).expect("our own child");
 }
