@@ -18,12 +18,19 @@ pub mod verify;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use settings::keys::SettingKey;
+use settings::{Keyed, LinkSettings, LiveSettings};
 
 pub use crate::log::LogForm;
 pub use config::{CheckArgs, ConfigApplyArgs, ConfigCommand, ConfigPlanArgs};
 use group::GroupCommand;
 use groups::GroupsArgs;
 use reach::{Reach, ReachAny, default_config};
+
+/// What can be set while the node runs.
+fn live_keys<S: Keyed>() -> String {
+    SettingKey::<S>::all().map(SettingKey::as_str).collect::<Vec<_>>().join(", ")
+}
 
 /// A remote mirror for block volumes.
 #[derive(Debug, Parser)]
@@ -130,7 +137,10 @@ pub enum CliCommand {
     /// Change settings of a running group; they outlive a restart
     #[command(
         override_usage = "farshore set [OPTIONS] <GROUP>... <KEY=VALUE>...",
-        after_help = "Examples:\n  farshore set db mode=sync wait_limit=5s\n  farshore set db web mode=async\n  farshore set db queue.memory=8MiB\n  farshore set db mode=default        (back to what the file says)\n\nKeys: mode, policy, degrade, hold, fallback, fallback_latency, fallback_after, return_after, wait_limit, autosync, start_alone, after_forced_failover, queue.memory, queue.items,\nqueue.when_full."
+        after_help = format!(
+            "Examples:\n  farshore set db mode=sync wait_limit=5s\n  farshore set db web mode=async\n  farshore set db queue.memory=8MiB\n  farshore set db mode=default        (back to what the file says)\n\nKeys: {}.",
+            live_keys::<LiveSettings>()
+        )
     )]
     Set(SetArgs),
     /// Make this node the secondary of a group: its exports close
@@ -499,7 +509,10 @@ pub enum LinkCommand {
     Show(LinkShowArgs),
     /// Change how this node's connections are tuned; they connect again, without a resync unless the policy acts meanwhile
     #[command(
-        after_help = "Examples:\n  farshore link set buffers=4MiB congestion=bbr\n  farshore link set pacing=93Mbit/s\n  farshore link set compression=auto       (at once, without connecting again)\n  farshore link set rate=50Mbit/s          (at once as well; rate=unlimited)\n  farshore link set buffers=default        (back to what the file says)\n\nKeys: buffers, congestion, unsent, user_timeout, keepalive, max_rto, min_rto, pacing, compression, rate. The kernel knows max_rto and min_rto from Linux 6.15 on."
+        after_help = format!(
+            "Examples:\n  farshore link set buffers=4MiB congestion=bbr\n  farshore link set pacing=93Mbit/s\n  farshore link set compression=auto       (at once, without connecting again)\n  farshore link set rate=50Mbit/s          (at once as well; rate=unlimited)\n  farshore link set schedule='08:00-18:00 20Mbit/s'\n  farshore link set buffers=default        (back to what the file says)\n\nKeys: {}. The kernel knows max_rto and min_rto from Linux 6.15 on.",
+            live_keys::<LinkSettings>()
+        )
     )]
     Set(LinkSetArgs),
     /// Throughput and round trip of the last weeks, minute by minute or in longer stretches

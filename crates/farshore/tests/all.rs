@@ -64,6 +64,7 @@ mod recovery;
 mod reset;
 mod resolve;
 mod reverse_ends;
+mod reverse_retries;
 mod reverse_sync;
 mod role;
 mod role_hooks;

@@ -237,7 +237,10 @@ fn an_order_whose_answer_is_lost_is_not_sent_again() {
     ] {
         assert!(said.contains(part), "{said}");
     }
-    assert_eq!(orders.iter().take(1).collect::<Vec<_>>(), [r#"{"request":"sync","group":"g","full":false}"#]);
+    assert_eq!(
+        orders.iter().take(1).collect::<Vec<_>>(),
+        [r#"{"request":"sync","group":"g","full":false,"answers_nothing":true}"#]
+    );
     assert!(orders.try_recv().is_err(), "it was sent once");
     let order =
         serde_json::json!({ "request": "on", "node": "near", "order": { "request": "promote", "group": GROUP } });

@@ -376,3 +376,21 @@ fn writers_of_other_groups_wait_for_the_link() {
     pair.stop_both();
     pair.assert_equal(&["data", "log"]);
 }
+
+// proves: P8
+/// One of two files names one node more, which sorts before the others: nothing is numbered anew.
+#[test]
+fn nodes_whose_files_name_others_besides_replicate() {
+    let mut pair = Pair::replicating(&PairPlan { mode: "sync", ..PairPlan::DEFAULT });
+    assert!(pair.stop(Side::Far).success());
+    let aaron = format!("\n[nodes.aaron]\naddress = \"127.0.0.1:9\"\nstate = {:?}\n", pair.path("aaron"));
+    let text = fs::read_to_string(pair.config()).expect("there") + &aaron;
+    fs::write(pair.config(), text).expect("written");
+    pair.serve(Side::Far);
+    pair.wait_for(Side::Near, "replicating");
+    pair.qemu_io(Side::Near, "data", &["write -P 9 0 64k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    assert!(!pair.log(Side::Far).contains("of another run"), "{}", pair.log(Side::Far));
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
+}

@@ -36,6 +36,9 @@ fn furnish(dir: &Path) {
     std::fs::create_dir_all(dir.join("alpha-state/inner")).expect("dir");
     std::fs::write(dir.join("alpha-state/inner/disk"), [0; 512]).expect("disk");
     std::os::unix::fs::symlink("alpha-state/inner/disk", dir.join("link-into-state")).expect("symlink");
+    std::fs::create_dir_all(dir.join("fast/alpha")).expect("dir");
+    std::fs::write(dir.join("fast/alpha/g"), [0; 512]).expect("disk");
+    std::os::unix::fs::symlink("fast/alpha/g", dir.join("link-into-queues")).expect("symlink");
 }
 
 fn check(case: &Path) -> (Output, String) {

@@ -8,6 +8,7 @@ use forgetful::ForgetfulStore;
 use serde_json::Value;
 
 use crate::common::{GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
+use crate::resolve::forked;
 
 const MIB: u64 = 1 << 20;
 
@@ -275,6 +276,24 @@ fn what_stands_on_one_node_alone_is_not_detached_by_a_word() {
     refused(&pair, Side::Near, "it is detached on far");
     pair.done(Side::Near, &["group", "detach", GROUP, "data", "--force"]);
     assert!(volume(&pair, Side::Near, "detached"));
+}
+
+// proves: P6
+/// The old primary of a fork is the secondary by a word: what it wrote alone stands there alone.
+#[test]
+fn what_a_fork_has_here_alone_is_not_detached_by_a_word() {
+    let mut pair = forked();
+    expect(&pair.run(Side::Near, &["demote", GROUP]), 1, &["may differ from the peer"]);
+    let detach = ["group", "detach", GROUP, "data"];
+    pair.until("far is heard as the primary", |pair| {
+        let (code, said) = pair.output_of(Side::Near, &detach);
+        assert!(code == 2 && said.contains("nothing was changed"), "{said}");
+        said.contains("far may lack 64 KiB of it") && said.contains("resolve the fork")
+    });
+    assert!(!volume(&pair, Side::Near, "detached"));
+    pair.done(Side::Near, &["resolve", GROUP, "--keep", "far"]);
+    pair.wait_for_rest(Side::Far);
+    pair.done(Side::Near, &detach);
 }
 
 // proves: P2, P8

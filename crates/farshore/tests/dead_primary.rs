@@ -509,7 +509,7 @@ const BESIDE: &str = "[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\nmode 
                       [groups.h.volumes.web]\nnear = \"near/web\"\nfar = \"far/web\"\n";
 
 /// Both groups are in step, over a relay.
-fn serves_another_group_beside(pair: &mut Pair) {
+pub(crate) fn serves_another_group_beside(pair: &mut Pair) {
     for node in Side::BOTH {
         File::create(pair.device(node, "web")).and_then(|disk| disk.set_len(4 * MIB)).expect("a disk");
     }

@@ -62,7 +62,11 @@ fn a_clean_stop_needs_no_resync_and_a_change_behind_our_back_is_found() {
     pair.until("the operator is asked", |pair| {
         pair.status(Side::Near)["reason"].to_string().contains("'farshore sync g'")
     });
-    pair.done(Side::Near, &["sync", GROUP, "--wait"]);
+    // Typed at the other node it is no answer: the question stands on the primary.
+    let (code, said) = pair.output_of(Side::Far, &["sync", GROUP]);
+    assert!(code == 2 && said.contains("node near says: g: an operator has to choose whose content counts"), "{said}");
+    assert!(said.contains("--on near"), "{said}");
+    pair.done(Side::Far, &["sync", GROUP, "--on", "near", "--wait"]);
     assert!(pair.log(Side::Near).contains("was changed since the last clean stop"), "{}", pair.log(Side::Near));
     pair.stop_both();
     pair.assert_equal(&VOLUMES);

@@ -154,6 +154,7 @@ fn a_disk_of_queues_that_hangs_makes_no_volume_dead() {
     pair.until("it is told", |pair| pair.status(Side::Near)["volumes"][0]["error"].to_string().contains("disk queue"));
     let words = ["nothing was changed", "nothing is known to be wrong with the disk"];
     expect(&pair.run(Side::Near, &["group", "detach", GROUP, "log"]), 2, &words);
+    assert_eq!(pair.status(Side::Near)["volumes"][1]["device_failed"], false);
     store.answer_again();
     pair.relay().restore();
     writer.finish(&mut pair);

@@ -13,7 +13,7 @@ use crate::one_group_fails::{status_of, two_groups};
 const VOLUMES: [&str; 2] = ["data", "log"];
 
 /// Both were equal; near wrote alone, far was promoted by force and wrote too; then they met.
-fn forked() -> Pair {
+pub fn forked() -> Pair {
     let mut pair = Pair::replicating(&PairPlan::default());
     pair.qemu_io(Side::Near, "data", &["write -P 5 0 1M", "flush"]);
     pair.wait_for_rest(Side::Near);

@@ -24,11 +24,11 @@ fn plan() -> PairPlan<'static> {
     PairPlan { volume_bytes: 8 * MIB, ..PairPlan::DEFAULT }
 }
 
-fn is_primary(pair: &Pair, node: Side) -> bool {
+pub(crate) fn is_primary(pair: &Pair, node: Side) -> bool {
     pair.status(node)["role"] == "primary"
 }
 
-fn record(pair: &Pair, node: Side) -> PathBuf {
+pub(crate) fn record(pair: &Pair, node: Side) -> PathBuf {
     pair.path(node.name()).join("state/groups").join(GROUP).join("reverse")
 }
 
@@ -121,7 +121,7 @@ fn a_home_that_lacks_a_disk_hears_that_it_is_over() {
 }
 
 /// As a daemon leaves it that has this part in a reverse sync.
-fn has_part(pair: &Pair, node: Side, place: &str) {
+pub(crate) fn has_part(pair: &Pair, node: Side, place: &str) {
     let text = format!("farshore reverse 1\nplace {place}\n");
     let text = format!("{text}checksum {:08x}\n", crc32c::crc32c(text.as_bytes()));
     fs::write(record(pair, node), text).expect("a record");
@@ -193,6 +193,36 @@ fn a_node_without_a_volume_is_not_promoted_for_its_peer() {
         pair.status(Side::Near)["reverse"]["why"].to_string().contains("a volume is detached here")
     });
     assert!(record(&pair, Side::Far).exists());
+}
+
+/// Right behind the end of a reverse sync, while its record was there still, a change of role was taken for a part of it: the clients were held and
+/// forwarded, and near took over again by itself.
+#[test]
+fn what_is_typed_behind_the_end_of_a_reverse_sync_is_no_part_of_it() {
+    let mut pair = Pair::replicating(&plan());
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["demote", GROUP]);
+    pair.stop_both();
+    has_part(&pair, Side::Near, "home");
+    has_part(&pair, Side::Far, "server");
+    Side::BOTH.iter().for_each(|node| pair.serve(*node));
+    pair.until("far is promoted", |pair| pair.output_of(Side::Far, &["logging", GROUP]).0 == 0);
+    // The record cannot be removed.
+    fs::remove_file(record(&pair, Side::Near)).and_then(|()| fs::create_dir(record(&pair, Side::Near))).expect("made");
+    pair.done(Side::Far, &["sync", GROUP]);
+    pair.until("near is the primary", |pair| is_primary(pair, Side::Near));
+    pair.wait_for(Side::Near, "replicating");
+    for words in [&["switchover", GROUP, "--to", "far"][..], &["demote", GROUP]] {
+        expect(&pair.run(Side::Near, words), 2, &["nothing was changed", "reverse"]);
+        assert!(is_primary(&pair, Side::Near) && !is_primary(&pair, Side::Far));
+    }
+    fs::remove_dir(record(&pair, Side::Near)).expect("removed");
+    pair.done(Side::Near, &["switchover", GROUP, "--to", "far"]);
+    assert!(Side::BOTH.iter().all(|node| !record(&pair, *node).exists()));
+    pair.qemu_io(Side::Far, "data", &["write -P 3 0 64k", "flush"]);
+    // Near would have taken over by then.
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(is_primary(&pair, Side::Far) && !is_primary(&pair, Side::Near));
 }
 
 /// A reverse sync that is being begun: near runs its command before the demotion.
@@ -360,6 +390,36 @@ fn a_reverse_sync_that_was_stopped_at_the_other_node_changes_no_role() {
     pair.until("near's command runs", |pair| ran(pair).exists());
     is_refused(&mut pair, typed);
     pair.qemu_io(Side::Near, "data", &["read -P 9 0 64k", "write -P 8 0 64k", "flush"]);
+}
+
+// proves: P1
+/// Near had asked for the last time, and was being demoted: far was told to stop beside that, and was the primary for its own clients a moment later,
+/// while what near's clients had asked was lost to them.
+#[test]
+fn a_node_that_is_about_to_serve_is_not_told_to_stop_while_the_other_one_is_demoted() {
+    if must_skip_stores("a_node_that_is_about_to_serve_is_not_told_to_stop_while_the_other_one_is_demoted") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan { forgets: true, ..plan() });
+    let ran = hooked(&pair, BEFORE_DEMOTE, SLOW);
+    pair.first_sync();
+    pair.wait_for_rest(Side::Near);
+    fs::write(pair.path("slow"), "").expect("written");
+    let typed = Background::start(pair.command(Side::Near, &["sync", GROUP, "--reverse", "--full"]));
+    pair.until("near's command runs", |_| ran.exists());
+    let mut line = ControlLine::connect(&pair);
+    // Nothing of the demotion comes on record.
+    pair.hang(Side::Near);
+    fs::remove_file(pair.path("slow")).expect("it was there");
+    pair.until("near is being demoted", |_| {
+        line.ask(r#"{"request":"status","group":"g"}"#);
+        line.answer(DEADLINE).expect("a status").contains("\"handover\":{")
+    });
+    expect(&pair.run(Side::Far, &STOP), 2, &["nothing was changed", "node near says", "is changing its role"]);
+    pair.answer_again(Side::Near);
+    let (is_done, said) = typed.finish(&mut pair);
+    assert!(is_done && record(&pair, Side::Far).exists(), "{said}");
+    until_home(&mut pair, Side::Near);
 }
 
 /// Clients were held while the command behind the demotion ran, although the other node served by then; or that was promoted behind the command only.

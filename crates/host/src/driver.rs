@@ -47,7 +47,7 @@ pub use notices::{DriverNews, DriverNotice, NoticeReceiver, NoticeSender, notice
 pub use request_recorder::{RecordedKind, RecordedRequest, RecordedRequests};
 pub use setup::{
     AddedGroup, CompareDefinitions, DefinitionsDifference, DriverSetup, GroupOpener, GroupSetup, LetGo, LinkSetup,
-    Listen, NodeProof, OpenedGroup, RefusedGroup, ServedElsewhere, Stores, VolumeSetup, group_tag,
+    Listen, NodeProof, OpenedGroup, RefusedGroup, ServedElsewhere, Stores, VolumeSetup, group_tag, node_number,
 };
 pub use snapshot::{
     DriverSnapshot, GroupFigures, GroupSnapshot, LinkSnapshot, PeerConnection, QueuePace, StoredBytes, SyncPace,

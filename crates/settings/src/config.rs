@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use engine::{GroupId, NodeId};
 use hooks::ConfiguredHook;
-use host::driver::group_tag;
+use host::driver::{group_tag, node_number};
 use host::tls::Clients;
 
 use crate::forms::{Around, ValueForm, address, flag, latency, list, maybe, one_of, path, per_node, size, word};
@@ -255,13 +255,13 @@ impl Config {
         self.nodes.iter().filter(meets)
     }
 
-    /// A node's position in the list of nodes, which is sorted by name on every node alike.
-    ///
-    /// # Panics
-    /// It is none of this file.
+    /// A node's number on links and in files.
     pub fn node_id(&self, name: &NodeName) -> NodeId {
-        let at = self.nodes.iter().position(|node| node.name == *name).expect("a group's members are nodes");
-        NodeId(u16::try_from(at).expect("a configuration has at most 64 nodes"))
+        node_number(self.top.cluster.as_str(), name.as_str())
+    }
+
+    pub fn node_by_id(&self, id: NodeId) -> Option<&ConfiguredNode> {
+        self.nodes.iter().find(|node| self.node_id(&node.name) == id)
     }
 
     /// Whether NBD clients and readers of metrics at this address have to encrypt.
@@ -289,10 +289,18 @@ impl Config {
     }
 }
 
+/// Under the state directory: what is recorded of each group.
+pub const GROUPS: &str = "groups";
+
 impl ConfiguredNode {
     /// Where commands reach the daemon.
     pub fn control_socket(&self) -> PathBuf {
         self.state.join("control.sock")
+    }
+
+    /// Where the files of its groups' disk queues lie, if not in the state directory.
+    pub fn queue_directory(&self) -> Option<PathBuf> {
+        self.queues.as_ref().map(|queues| queues.join(self.name.as_str()))
     }
 
     /// What `set` persists.

@@ -39,8 +39,8 @@ pub use config::local::secret::{SecretFile, create_secret};
 pub use config::local::silent::Silent;
 pub use config::local::{DetachedVolumes, Proof, host_name};
 pub use config::{
-    Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, FileEngineChoice, ListenAddress, PeerCommands, Tls,
-    TopLevelKeys,
+    Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, FileEngineChoice, GROUPS, ListenAddress, PeerCommands,
+    Tls, TopLevelKeys,
 };
 pub use group::{GroupKey, GroupMembers, Layout, LiveSettings, Mode, PolicyChoice, RpoThresholds, ScrubSettings};
 pub use keys::Keyed;

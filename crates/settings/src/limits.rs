@@ -230,6 +230,8 @@ pub const ROLE_HOOK_TIMEOUT: Bound<Duration> =
     Bound { min: Duration::from_millis(100), max: Duration::from_secs(600), default: Duration::from_secs(30) };
 /// A step of a reverse sync that was refused is tried again after this time.
 pub const REVERSE_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// Where commands of the configuration run with each try it is put off for twice as long as the last time, up to this.
+pub const REVERSE_AGAIN_AFTER_MAX: Duration = Duration::from_secs(60);
 /// How long requests that are at the other node are waited for before the node of the clients takes over.
 pub const REVERSE_QUIET_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a node that is to serve the clients of its peer waits to hear that the peer was demoted. It takes a round trip, or a new session.

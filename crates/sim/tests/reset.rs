@@ -9,7 +9,7 @@ use engine::state::{Broken, Mode, Policy, State};
 use engine::{Command, CommandResult, Input, RefusalCode};
 use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, at_rest, node_failed, options, unflushed};
+use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, at_rest, node_failed, options, unflushed};
 
 const RESET: Command = Command::Reset { entropy: 7 };
 
@@ -51,6 +51,22 @@ fn failed_primary(mode: Mode, policy: Policy) -> ScenarioWorld {
     let id = world.write(0, 32 * KIB, 4 * KIB);
     assert!(!world.answer(id).0 && is_failed_of(&world, 0, Broken::Bits));
     world
+}
+
+/// Settings that a group is told while it has failed are those by which it acts once it is reset.
+// proves: P3
+#[test]
+fn what_is_set_while_a_group_has_failed_counts_once_it_is_reset() {
+    for (before, after) in [(Policy::Degrade, Policy::Strict), (Policy::Strict, Policy::Degrade)] {
+        let mut world = failed_primary(Mode::Sync, before);
+        world.set(GROUP, |settings| settings.policy = after);
+        is_reset(&mut world, 0);
+        goes_on(&mut world);
+        assert_eq!(world.figures(0).settings.policy, after);
+        world.crash(1, false, FOR_EVER);
+        let id = world.write(0, 0, 4 * KIB);
+        assert_eq!(world.answer(id).0, after == Policy::Degrade, "{after:?}: {:?}", world.glance(0, GROUP));
+    }
 }
 
 /// A secondary whose superblock or journal could not be written.

@@ -35,7 +35,8 @@ impl Group {
         if let Command::Reset { entropy } = command {
             return reset::command(self, cx, id, entropy);
         }
-        if let (Command::Set(settings), false) = (&command, self.common.lifecycle.is_running()) {
+        let acts = self.common.lifecycle.is_running() && self.common.lifecycle.broken().is_none();
+        if let (Command::Set(settings), false) = (&command, acts) {
             let before = take_settings(self, cx, *settings);
             if self.common.role() == Role::Primary && self.common.settings.mode != before.mode {
                 // The export closes, and writes are still under way: each is answered as if the mode had changed before.

@@ -241,7 +241,8 @@ impl GroupStart<'_> {
         if (found.node, found.peer) == (self.config.peer, self.node) {
             return Err(CannotStart::new(Broken::Superblock, PEERS_DIRECTORY));
         }
-        let current = Superblock { boot, confirmed: Confirmed::default(), ..found.clone() };
+        let (node, peer) = (self.node, self.config.peer);
+        let current = Superblock { node, peer, boot, confirmed: Confirmed::default(), ..found.clone() };
         // As if that had been recorded before the reset.
         let found = Superblock { boot: if self.sb.lost_unrecorded() { 0 } else { found.boot }, ..found };
         self.sb.take_up(current, found.identity);

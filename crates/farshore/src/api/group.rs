@@ -280,6 +280,9 @@ pub struct VolumeView {
     /// what is wrong with the device, or that it has not answered for 10 s or more; `null`: nothing
     #[serde(default)]
     pub error: Option<String>,
+    /// true: `error` is of the volume's own device; a file of the group on another disk that hangs is told there as well
+    #[serde(default)]
+    pub device_failed: bool,
 }
 
 /// Writes waiting to be sent or confirmed, in memory and on disk.

@@ -162,7 +162,7 @@ pub enum ApiRequest {
         /// Which one; left out: any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reverse: Option<u64>,
-        /// It is about to be stopped: refused while the role of the node that is asked changes.
+        /// It is about to be stopped, or to begin: refused while the role of the node that is asked changes for it.
         #[serde(default, skip_serializing_if = "is_false")]
         ends: bool,
     },

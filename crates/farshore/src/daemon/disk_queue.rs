@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use engine::limits;
 use host::disk::File;
-use host::disk::meta::{create_or_open_reserved, make_own_directory};
+use host::disk::meta::{create_or_open_reserved, make_own_directory, remove_meta};
 use settings::limits::QUEUE_DISK_SPARE_BYTES;
 use settings::{ConfiguredGroup, ConfiguredNode};
 use units::exact::show_size;
@@ -30,8 +30,7 @@ pub(super) struct QueuePlace {
 
 impl QueuePlace {
     pub fn of(node: &ConfiguredNode) -> QueuePlace {
-        let apart = node.queues.as_ref().map(|queues| queues.join(node.name.as_str()));
-        QueuePlace { state: node.state.join(GROUPS), apart }
+        QueuePlace { state: node.state.join(GROUPS), apart: node.queue_directory() }
     }
 
     fn beside(&self, group: &str) -> PathBuf {
@@ -80,9 +79,9 @@ impl QueuePlace {
         } else {
             if let Some(apart) = &self.apart {
                 make_own_directory(apart).map_err(anyhow::Error::msg)?;
-                remove_if_other_size(&self.beside(group.name.as_str()), 0)?;
+                remove_if_other_size(&self.beside(group.name.as_str()), 0, patience)?;
             }
-            remove_if_other_size(&path, size_bytes)?;
+            remove_if_other_size(&path, size_bytes, patience)?;
         }
         if size_bytes == 0 {
             return Ok(None);
@@ -99,7 +98,7 @@ impl QueuePlace {
 
     /// Gives back the space of a group that has left.
     pub fn remove(&self, group: &str) {
-        if let Err(error) = remove_if_other_size(&self.file(group), 0) {
+        if let Err(error) = remove_if_other_size(&self.file(group), 0, Patience::new()) {
             tracing::warn!("{error:#}; remove it by hand: the group has left, and nothing in it counts");
         }
     }
@@ -141,10 +140,12 @@ fn holds_what_is_needed(path: &Path, size_bytes: u64) -> anyhow::Result<()> {
     }
 }
 
-fn remove_if_other_size(path: &Path, size_bytes: u64) -> anyhow::Result<()> {
+/// Another daemon's stays, if it uses the same directory: that one holds the lock.
+fn remove_if_other_size(path: &Path, size_bytes: u64, patience: Patience) -> anyhow::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_file() && (found.len() != size_bytes || size_bytes == 0) => {
-            fs::remove_file(path).with_context(|| format!("{} cannot be removed", path.display()))
+            let removed = patience.free(|| remove_meta(path));
+            removed.with_context(|| format!("{} is not removed", path.display()))
         }
         _ => Ok(()),
     }
@@ -232,6 +233,22 @@ mod tests {
         place.remove(group(0).name.as_str());
         assert!(fs::read(&victim).expect("there") == [7; 4096], "it was written to");
         assert!(fs::symlink_metadata(&path).expect("there").is_symlink());
+    }
+
+    // proves: P4
+    #[test]
+    fn one_that_another_daemon_uses_is_not_removed() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let (place, path) = place(scratch.path(), None);
+        let theirs = place.open(&group(8 << 20), false, Patience::new()).expect("made");
+        let why = place.open_or_why(&group(16 << 20), false, Patience::new()).expect_err("it is in use");
+        assert!(format!("{why:#}").contains("is not removed: "), "{why:#}");
+        place.remove(group(0).name.as_str());
+        assert_eq!(fs::metadata(&path).expect("there").len(), 8 << 20);
+        drop(theirs);
+        assert_eq!(opened(&place, 16 << 20), Some(16 << 20));
+        fs::write(&path, "of no size that a volume has").expect("written");
+        assert_eq!(opened(&place, 8 << 20), Some(8 << 20), "it is made anew");
     }
 
     #[test]

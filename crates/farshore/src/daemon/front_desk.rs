@@ -9,6 +9,7 @@
 //! * a full sync is not either: who means to keep the node where it is typed would have that one overwritten.
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -59,7 +60,10 @@ impl FrontDesk {
             }
             request => match self.whose(&request).await {
                 None => self.desk.answer(request, asker).await,
-                Some((peer, why)) => self.carry(&peer, request, &why, asker).await,
+                Some((peer, why)) => {
+                    let reply = self.carry(&peer, for_whoever_must(request), &why, asker).await;
+                    with_who_answers(&peer, reply)
+                }
             },
         }
     }
@@ -270,6 +274,26 @@ fn group_of(order: &ApiRequest) -> &str {
 fn with_warnings_of(mut reply: Reply, half: Reply) -> Reply {
     if let (Reply::Ok { warnings, .. }, Reply::Ok { message, warnings: others, .. }) = (&mut reply, half) {
         warnings.extend(others.into_iter().filter(|warning| !message.ends_with(warning.as_str())));
+    }
+    reply
+}
+
+/// Nobody has named the node that must do it: a `sync` answers no question there, as whoever types it here may not have seen one.
+fn for_whoever_must(request: ApiRequest) -> ApiRequest {
+    match request {
+        ApiRequest::Sync { group, full: false, no_compare, volume, .. } => {
+            ApiRequest::Sync { group, full: false, no_compare, answers_nothing: true, volume }
+        }
+        request => request,
+    }
+}
+
+/// Where the question is answered that stood in the way.
+fn with_who_answers(node: &str, mut reply: Reply) -> Reply {
+    if let Reply::Error { message, refusal: Some(refusal), .. } = &mut reply
+        && refusal.code == RefusalCode::ChoiceNeeded.word()
+    {
+        let _ = write!(message, ". Whoever knows answers there, or here with '--on {node}'");
     }
     reply
 }

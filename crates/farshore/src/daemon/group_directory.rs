@@ -6,9 +6,7 @@ use std::time::UNIX_EPOCH;
 
 use engine::superblock::{self, Superblock};
 use host::disk::meta::read_blocks;
-
-/// Under the state directory: what is recorded of each group.
-pub(super) const GROUPS: &str = "groups";
+pub(super) use settings::GROUPS;
 
 /// Whether the superblock in `directory` is not there or says nothing yet.
 pub(super) fn is_new(directory: &Path, tag: u64) -> bool {

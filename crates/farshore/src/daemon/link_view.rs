@@ -24,7 +24,7 @@ fn report(
     snapshot: &DriverSnapshot,
     link: &LinkSnapshot,
 ) -> Option<api::LinkReport> {
-    let node = &config.nodes.get(usize::from(link.peer.0))?.name;
+    let node = &config.node_by_id(link.peer)?.name;
     // The groups of a pair of nodes share the link, so any of them tells.
     let shares = |group: &&GroupSnapshot| {
         let group = config.group_by_id(group.status.id);

@@ -83,6 +83,16 @@ pub(super) struct SyncCourse {
     alive_at: Instant,
     /// The last number when the group was first found in step: when the peer has applied that, it has all that the order was about.
     through: Option<Seq>,
+    hands_over: Option<HandsOver>,
+}
+
+/// Of a node that hands over to its peer, which is in step by then.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HandsOver {
+    /// That may be refused still.
+    UnderWay,
+    /// The peer has all that was there.
+    Done,
 }
 
 /// What a look at a group tells of its sync.
@@ -115,7 +125,7 @@ impl SyncCourse {
     fn new(full: bool) -> SyncCourse {
         let since = Instant::now();
         let (is_ordered, seen, began, is_held, through) = (false, false, false, false, None);
-        SyncCourse { since, full, is_ordered, seen, began, is_held, alive_at: since, through }
+        SyncCourse { since, full, is_ordered, seen, began, is_held, alive_at: since, through, hands_over: None }
     }
 
     /// Something is sent. `full`: by a full sync; `None`: it is not known by what.
@@ -286,6 +296,16 @@ impl Operations {
         concerns_any && matches!(event, Event::State { to: State::Replicating, .. })
     }
 
+    /// This node hands over: whether it is the primary tells nothing of its syncs until `has_handed_over` follows.
+    pub fn hands_over(&self, group: &str) {
+        self.kept.borrow_mut().syncs_of(Some(group)).for_each(|sync| sync.hands_over = Some(HandsOver::UnderWay));
+    }
+
+    pub fn has_handed_over(&self, group: &str, is_done: bool) {
+        let hands_over = is_done.then_some(HandsOver::Done);
+        self.kept.borrow_mut().syncs_of(Some(group)).for_each(|sync| sync.hands_over = hands_over);
+    }
+
     /// A group as it is now.
     pub fn look(&self, now: &SyncLook) {
         for operation in &mut self.kept.borrow_mut().list {
@@ -367,10 +387,13 @@ impl Operations {
 }
 
 impl KeptOperations {
+    fn syncs_of<'a>(&'a mut self, group: Option<&'a str>) -> impl Iterator<Item = &'a mut SyncCourse> {
+        let of_group = self.list.iter_mut().filter(move |operation| operation.group.as_deref() == group);
+        of_group.filter_map(|operation| operation.course.as_mut()?.as_sync())
+    }
+
     fn hold_syncs(&mut self, group: Option<&str>, is_held: bool) {
-        let of_group = self.list.iter_mut().filter(|operation| operation.group.as_deref() == group);
-        let syncs = of_group.filter_map(|operation| operation.course.as_mut()?.as_sync());
-        syncs.for_each(|sync| sync.is_held = is_held);
+        self.syncs_of(group).for_each(|sync| sync.is_held = is_held);
     }
 
     fn answered(&mut self, number: u64, reply: &Reply) {
@@ -444,6 +467,9 @@ impl Operation {
                 let text = format!("{group}: the sync did not end: the group has failed{why}");
                 self.ends(OperationState::Failed, text, Some(RefusalCode::GroupFailed.into()));
             }
+            _ if sync.hands_over == Some(HandsOver::UnderWay) && !now.is_primary => {}
+            // It hands over without a volume to nobody.
+            _ if sync.hands_over == Some(HandsOver::Done) && (!sync.full || sync.began) => self.is_up_to_date(""),
             _ if !now.is_primary => {
                 let text = format!("{group}: the sync was stopped: this node is not the primary any more");
                 self.ends(OperationState::Stopped, text, stopped);
@@ -734,6 +760,40 @@ mod tests {
         // Writes go on.
         operations.look(&SyncLook { last: Seq(90), applied: Some(Seq(7)), ..behind() });
         assert_eq!(state_of(&operations, &id), OperationState::Done);
+    }
+
+    /// The node that serves in a reverse sync hands over right behind the sync's end, and the sync was told as stopped.
+    #[test]
+    fn a_sync_before_a_handover_was_not_stopped() {
+        let demoted = || SyncLook { is_primary: false, ..now(State::Logging, false) };
+        for (full, is_done, ended) in [
+            (false, true, OperationState::Done),
+            (true, true, OperationState::Done),
+            (false, false, OperationState::Stopped),
+        ] {
+            let operations = Operations::new("alpha");
+            let id = sync(&operations, full);
+            operations.hear("db", &began(full), Instant::now());
+            operations.hands_over("db");
+            operations.look(&demoted());
+            assert_eq!(state_of(&operations, &id), OperationState::Running, "it is not known yet");
+            operations.has_handed_over("db", is_done);
+            operations.look(&demoted());
+            assert_eq!(state_of(&operations, &id), ended);
+        }
+        // It was to begin, and a handover leaves it out; one of another group; and one that was refused.
+        let operations = Operations::new("alpha");
+        let id = sync(&operations, true);
+        operations.hands_over("web");
+        operations.has_handed_over("web", true);
+        operations.hands_over("db");
+        operations.has_handed_over("db", false);
+        operations.look(&now(State::Syncing, false));
+        assert_eq!(state_of(&operations, &id), OperationState::Running);
+        let waits = sync(&operations, true);
+        operations.has_handed_over("db", true);
+        operations.look(&demoted());
+        assert_eq!(state_of(&operations, &waits), OperationState::Stopped);
     }
 
     /// It was told that the sync begins by itself, and ended as stopped ten seconds later.

@@ -57,8 +57,8 @@ impl MinuteRecorder {
         let (mut names, mut books) = (BTreeMap::new(), BTreeMap::new());
         let meets =
             |peer: &&ConfiguredNode| config.groups_of(node).any(|group| group.peer_of(node) == Some(&peer.name));
-        for (number, peer) in config.nodes.iter().enumerate().filter(|(_, peer)| meets(peer)) {
-            let id = NodeId(u16::try_from(number).expect("a configuration has at most 64 nodes"));
+        for peer in config.nodes.iter().filter(meets) {
+            let id = config.node_id(&peer.name);
             let tag = history::tag(config.top.cluster.as_str(), node.as_str(), peer.name.as_str());
             names.insert(id, peer.name.clone());
             // The ending, because names may hold dots: what stands beside one peer's file is never another's.

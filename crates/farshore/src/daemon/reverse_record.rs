@@ -24,6 +24,7 @@ const GIVES_UP: &str = "gives-up";
 const DISCARD: &str = "discard";
 const SKIP_HOOKS: &str = "skip-hooks";
 const NEW_TERM: &str = "new-term";
+const SERVED: &str = "served";
 /// Begins the line that names volumes.
 const WITHOUT_DEAD: &str = "without-dead";
 /// Begins the line that says which one it is.
@@ -42,6 +43,8 @@ pub(super) enum ReversePlace {
 pub(super) struct ReverseHome {
     /// A full sync.
     pub full: bool,
+    /// Until the peer serves no command of the configuration is run for that, on either node.
+    pub skip_hooks: bool,
     /// It is to be promoted by force, and its content kept over what stands here.
     pub gives_up: Option<GivesUp>,
 }
@@ -51,10 +54,10 @@ pub(super) struct ReverseHome {
 pub(super) struct GivesUp {
     /// Nothing of it is saved.
     pub discard: bool,
-    /// No command of the configuration is run at the peer.
-    pub skip_hooks: bool,
     /// Another term has begun here, behind the demotion: nobody who saw what is given up goes on with the peer's content.
     pub is_in_new_term: bool,
+    /// The peer was promoted for it: if it is secondary now, it is not promoted again unasked.
+    pub has_served: bool,
     /// The volumes with dead disks that the operator agreed to lose. As long as any is named this node is the primary still, or was demoted a
     /// moment ago: it serves nobody and sends nothing, and the next run of the daemon demotes it without these volumes and no others.
     pub without_dead: Vec<String>,
@@ -152,13 +155,13 @@ pub(super) fn decode(text: &str) -> Option<(ReversePlace, ReverseId)> {
     let has = |word| words.contains(&word);
     let gives_up = has(GIVES_UP).then(|| GivesUp {
         discard: has(DISCARD),
-        skip_hooks: has(SKIP_HOOKS),
         is_in_new_term: has(NEW_TERM),
+        has_served: has(SERVED),
         without_dead: dead.split_whitespace().map(str::to_owned).collect(),
     });
     let place = match has(SERVER) {
         true => ReversePlace::Server,
-        false => ReversePlace::Home(ReverseHome { full: has(FULL), gives_up }),
+        false => ReversePlace::Home(ReverseHome { full: has(FULL), skip_hooks: has(SKIP_HOOKS), gives_up }),
     };
     // Nothing else stands there, and no word twice.
     (body(&place, id) == text).then_some((place, id))
@@ -186,8 +189,15 @@ impl ReverseHome {
     }
 
     pub fn without_names(self) -> ReverseHome {
-        let gives_up = self.gives_up.map(|gives_up| GivesUp { without_dead: Vec::new(), ..gives_up });
-        ReverseHome { gives_up, ..self }
+        self.with(|gives_up| gives_up.without_dead.clear())
+    }
+
+    /// Where something is given up, in another way.
+    pub fn with(mut self, change: impl FnOnce(&mut GivesUp)) -> ReverseHome {
+        if let Some(gives_up) = &mut self.gives_up {
+            change(gives_up);
+        }
+        self
     }
 
     fn words(&self) -> Vec<&'static str> {
@@ -197,8 +207,9 @@ impl ReverseHome {
             (FULL, self.full),
             (GIVES_UP, is(|_| true)),
             (DISCARD, is(|gives_up| gives_up.discard)),
-            (SKIP_HOOKS, is(|gives_up| gives_up.skip_hooks)),
+            (SKIP_HOOKS, self.skip_hooks),
             (NEW_TERM, is(|gives_up| gives_up.is_in_new_term)),
+            (SERVED, is(|gives_up| gives_up.has_served)),
         ];
         all.into_iter().filter(|(_, is_said)| *is_said).map(|(word, _)| word).collect()
     }
@@ -214,7 +225,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join(FILE);
         let full = |_: &Path, _: &[u8]| Err(ErrorKind::StorageFull.into());
-        let of = |full| encode(&ReversePlace::Home(ReverseHome { full, gives_up: None }), ReverseId(Some(7)));
+        let of = |full| encode(&ReversePlace::Home(ReverseHome { full, ..ReverseHome::default() }), ReverseId(Some(7)));
         put_by(full, &path, of(true).as_bytes()).expect_err("nothing begins");
         assert!(!path.exists());
         put(&path, of(true).as_bytes()).expect("written");

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use engine::Settings;
 use engine::identity::Role;
 use host::driver::ServedElsewhere;
+use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_AGAIN_AFTER_MAX};
 use settings::{Config, NodeName};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -40,6 +41,8 @@ struct KnownReverse {
     /// Why this node did not take over at the last try.
     why: Option<String>,
     next_try: Option<Instant>,
+    /// Tries of this step that were refused behind commands of the configuration.
+    refusals: u32,
     /// Since when the peer is the primary for which this node was to serve.
     in_vain_since: Option<Instant>,
     /// A step of it is under way.
@@ -56,26 +59,35 @@ pub(super) struct Reverses {
     still: RefCell<BTreeSet<String>>,
     /// Groups of which one is being begun, on record or not.
     begins: RefCell<BTreeSet<String>>,
+    /// Groups of which this node is demoted just now, so that the peer serves their clients.
+    goes_over: RefCell<BTreeSet<String>>,
     /// The numbers of those that a forced promotion has ended, by group, until another one begins.
     forced: RefCell<BTreeMap<String, u64>>,
     /// Records are written one after the other: one that nobody waits for any more comes before what is written next.
     writes: Arc<Mutex<()>>,
-    /// Changes of records that were asked for so far, and the newest of each group.
+    /// Changes of records that were asked for so far, and the newest of each group: which one stands there behind it, if any.
     asked: Cell<u64>,
-    newest: RefCell<BTreeMap<String, u64>>,
+    newest: RefCell<BTreeMap<String, (u64, Option<ReverseId>)>>,
     /// What is known to stand in the files: no change of them is under way, and none was refused.
     on_record: RefCell<BTreeMap<String, (ReversePlace, ReverseId)>>,
 }
 
-/// A reverse sync that is being begun, until this is dropped: no other one of its group is.
-pub(super) struct ReverseBegun<'a> {
-    reverses: &'a Reverses,
+/// Something is made of a reverse sync, until this is dropped: nobody else does the same of its group.
+pub(super) struct ReverseStep<'a> {
+    of: &'a RefCell<BTreeSet<String>>,
     group: String,
 }
 
-impl Drop for ReverseBegun<'_> {
+impl ReverseStep<'_> {
+    fn begin<'a>(of: &'a RefCell<BTreeSet<String>>, group: &str) -> Option<ReverseStep<'a>> {
+        let is_first = of.borrow_mut().insert(group.to_owned());
+        is_first.then(|| ReverseStep { of, group: group.to_owned() })
+    }
+}
+
+impl Drop for ReverseStep<'_> {
     fn drop(&mut self) {
-        self.reverses.begins.borrow_mut().remove(&self.group);
+        self.of.borrow_mut().remove(&self.group);
     }
 }
 
@@ -96,6 +108,7 @@ impl Reverses {
             begun: Cell::new(0),
             still: RefCell::new(still),
             begins: RefCell::default(),
+            goes_over: RefCell::default(),
             forced: RefCell::default(),
             writes: Arc::default(),
             asked: Cell::new(0),
@@ -122,14 +135,23 @@ impl Reverses {
     }
 
     /// Nobody else begins one of this group meanwhile. `None`: somebody does.
-    pub fn begin(&self, group: &str) -> Option<ReverseBegun<'_>> {
-        let is_first = self.begins.borrow_mut().insert(group.to_owned());
-        is_first.then(|| ReverseBegun { reverses: self, group: group.to_owned() })
+    pub fn begin(&self, group: &str) -> Option<ReverseStep<'_>> {
+        ReverseStep::begin(&self.begins, group)
     }
 
     /// One is being begun here, on record or not.
     pub fn is_begun(&self, group: &str) -> bool {
         self.begins.borrow().contains(group)
+    }
+
+    /// This node is demoted from here on, unless the peer says that it is not to serve. The peer asks before it is told to stop. `None`: it is under
+    /// way already.
+    pub fn goes_over(&self, group: &str) -> Option<ReverseStep<'_>> {
+        ReverseStep::begin(&self.goes_over, group)
+    }
+
+    pub fn is_going_over(&self, group: &str) -> bool {
+        self.goes_over.borrow().contains(group)
     }
 
     /// What the data thread begins with.
@@ -253,6 +275,16 @@ impl Reverses {
         }
     }
 
+    /// The same behind commands of the configuration, each of which runs once more with the next try.
+    pub fn refused_behind_commands(&self, group: &str, why: String) {
+        let count = |known: &mut KnownReverse| {
+            known.refusals = known.refusals.saturating_add(1);
+            known.refusals
+        };
+        let refusals = self.known.borrow_mut().get_mut(group).map_or(1, count);
+        self.refused(group, why, again_behind_commands(refusals));
+    }
+
     pub fn is_due(&self, group: &str) -> bool {
         let known = self.known.borrow();
         known.get(group).is_some_and(|known| known.next_try.is_none_or(|next| next <= Instant::now()))
@@ -359,9 +391,23 @@ impl Reverses {
     /// The same: the next run of the daemon has one more begin.
     pub async fn has_new_term(&self, group: &str) -> Result<bool, String> {
         match self.home(group) {
-            Some(ReverseHome { full, gives_up: Some(gives_up) }) => {
-                let gives_up = Some(GivesUp { is_in_new_term: true, ..gives_up });
-                self.goes_on(group, ReversePlace::Home(ReverseHome { full, gives_up })).await
+            Some(home) if home.gives_up.is_some() => {
+                let home = home.with(|gives_up| gives_up.is_in_new_term = true);
+                self.goes_on(group, ReversePlace::Home(home)).await
+            }
+            found => Ok(found.is_some()),
+        }
+    }
+
+    /// The peer serves by now, and what stands here is not given up yet: if it is demoted since, somebody wants it so. Whether the reverse sync goes on.
+    ///
+    /// # Errors
+    /// The same: it may be promoted once more.
+    pub async fn has_served(&self, group: &str) -> Result<bool, String> {
+        match self.home(group) {
+            Some(home) if home.gives_up.as_ref().is_some_and(|gives_up| !gives_up.has_served) => {
+                let home = home.with(|gives_up| gives_up.has_served = true);
+                self.goes_on(group, ReversePlace::Home(home)).await
             }
             found => Ok(found.is_some()),
         }
@@ -381,6 +427,12 @@ impl Reverses {
     pub async fn end(&self, group: &str) -> Result<(), String> {
         if self.place(group).is_some() {
             let id = self.id(group);
+            let newest = self.newest.borrow().get(group).and_then(|(_, stands)| *stands);
+            if newest.is_some_and(|newest| newest != id) {
+                // Another one is being put on record in the place of this one: the file is that one's.
+                self.known.borrow_mut().remove(group);
+                return Ok(());
+            }
             self.written(group, None).await?;
             // Another one that begins meanwhile has a record of its own, which comes behind this one.
             if self.id(group) == id {
@@ -412,10 +464,11 @@ impl Reverses {
         let shown = self.path(group).display().to_string();
         let number = self.asked.get() + 1;
         self.asked.set(number);
-        self.newest.borrow_mut().insert(group.to_owned(), number);
+        self.newest.borrow_mut().insert(group.to_owned(), (number, place.as_ref().map(|(_, id)| *id)));
+        let is_newest = || self.newest.borrow().get(group).is_some_and(|(newest, _)| *newest == number);
         let why = match timeout(RECORD_PATIENCE, self.writing(group, place.clone())).await {
             Ok(Ok(())) => {
-                if let (Some(place), true) = (place, self.newest.borrow().get(group) == Some(&number)) {
+                if let (Some(place), true) = (place, is_newest()) {
                     self.on_record.borrow_mut().insert(group.to_owned(), place);
                 }
                 return Ok(());
@@ -424,8 +477,9 @@ impl Reverses {
             Err(_) => format!("{shown} is not written after {RECORD_PATIENCE:?}: the state disk does not answer"),
         };
         // Else another change comes behind it anyway.
-        if self.newest.borrow().get(group) == Some(&number) {
+        if is_newest() {
             let holds = self.place(group).map(|place| (place, self.id(group)));
+            self.newest.borrow_mut().insert(group.to_owned(), (number, holds.as_ref().map(|(_, id)| *id)));
             tokio::spawn(self.writing(group, holds));
         }
         Err(why)
@@ -457,12 +511,19 @@ impl Reverses {
 
 impl KnownReverse {
     fn new(place: ReversePlace, number: u64, id: ReverseId) -> KnownReverse {
-        KnownReverse { number, id, place, why: None, next_try: None, in_vain_since: None, is_busy: false }
+        let (why, next_try, in_vain_since) = (None, None, None);
+        KnownReverse { number, id, place, why, next_try, refusals: 0, in_vain_since, is_busy: false }
     }
 
     fn is_at(&mut self, place: ReversePlace) {
-        (self.place, self.why, self.next_try) = (place, None, None);
+        (self.place, self.why, self.next_try, self.refusals) = (place, None, None, 0);
     }
+}
+
+/// After so many refusals.
+fn again_behind_commands(refusals: u32) -> Duration {
+    let doubled = 1_u32.checked_shl(refusals.saturating_sub(1)).unwrap_or(u32::MAX);
+    REVERSE_AGAIN_AFTER.saturating_mul(doubled).min(REVERSE_AGAIN_AFTER_MAX)
 }
 
 /// What an earlier run of the daemon has left, or whoever had the group before.
@@ -506,6 +567,30 @@ mod tests {
         assert_eq!(Reverses::read(state.path(), ["db"].into_iter()).id("db"), ID_OF_TEST);
     }
 
+    /// The word that an earlier one is over came while the record of the next one was being written: the removal came behind that, and the next start of
+    /// the daemon knew of none.
+    #[tokio::test]
+    async fn the_removal_of_a_record_does_not_come_behind_the_next_one() {
+        let state = tempfile::tempdir().expect("a directory");
+        let directory = state.path().join(GROUPS).join("db");
+        fs::create_dir_all(&directory).expect("made");
+        let reverses = Reverses::read(state.path(), ["db"].into_iter());
+        let on_record = || Reverses::read(state.path(), ["db"].into_iter()).place("db");
+        reverses.record("db", ReversePlace::Server, ReverseId(Some(1))).await.expect("written");
+        let begun = reverses.record("db", ReversePlace::Server, ID_OF_TEST);
+        assert_eq!(tokio::join!(biased; begun, reverses.end("db")), (Ok(()), Ok(())));
+        assert_eq!((reverses.id("db"), on_record()), (ID_OF_TEST, Some(ReversePlace::Server)));
+        // The next one cannot be written: the end of this one counts all the same.
+        fs::create_dir(directory.join("reverse.new")).expect("made");
+        let begun = reverses.record("db", ReversePlace::Server, ReverseId(Some(8)));
+        let (begun, ended) = tokio::join!(biased; begun, reverses.end("db"));
+        assert!(begun.is_err() && ended.is_ok() && reverses.place("db").is_none(), "{begun:?} {ended:?}");
+        while on_record().is_some() {
+            // What holds is written behind it.
+            tokio::task::yield_now().await;
+        }
+    }
+
     #[tokio::test]
     async fn a_reverse_sync_outlives_the_daemon_until_it_is_over() {
         let state = tempfile::tempdir().expect("a directory");
@@ -515,12 +600,13 @@ mod tests {
         assert_eq!(before.place("db"), None);
         let homes = [false, true].into_iter().flat_map(|full| {
             let gives_up = [(false, false, 0), (true, false, 1), (true, true, 2)];
-            let gives_up = gives_up.map(|(discard, skip_hooks, dead)| {
+            let gives_up = gives_up.map(|(discard, has_served, dead)| {
                 let without_dead = ["data", "log"][..dead].iter().map(|name| (*name).to_owned()).collect();
-                Some(GivesUp { discard, skip_hooks, is_in_new_term: dead == 0, without_dead })
+                Some(GivesUp { discard, is_in_new_term: dead == 0, has_served, without_dead })
             });
             let all = gives_up.into_iter().chain([None]);
-            all.map(move |gives_up| ReversePlace::Home(ReverseHome { full, gives_up }))
+            let each = all.flat_map(|gives_up| [(false, gives_up.clone()), (true, gives_up)]);
+            each.map(move |(skip_hooks, gives_up)| ReversePlace::Home(ReverseHome { full, skip_hooks, gives_up }))
         });
         for (place, id) in homes.chain([ReversePlace::Server]).zip([None, Some(0), Some(u64::MAX)].into_iter().cycle())
         {
@@ -569,7 +655,7 @@ mod tests {
         fs::create_dir_all(state.path().join(GROUPS).join("db")).expect("made");
         let reverses = Reverses::read(state.path(), ["db"].into_iter());
         let (home, kept) = (
-            ReversePlace::Home(ReverseHome { full: true, gives_up: None }),
+            ReversePlace::Home(ReverseHome { full: true, ..ReverseHome::default() }),
             ReversePlace::Home(ReverseHome::default()),
         );
         let on_record = || Reverses::read(state.path(), ["db"].into_iter()).place("db");
@@ -610,6 +696,30 @@ mod tests {
         assert!(reverses().is_server("db"), "it is there again");
     }
 
+    /// Commands of both nodes ran each few seconds, for as long as something had the last step refused.
+    #[tokio::test]
+    async fn commands_run_less_and_less_often_for_what_is_refused() {
+        let seconds = [1, 2, 3, 4, 5, 33, u32::MAX].map(|refusals| again_behind_commands(refusals).as_secs());
+        assert_eq!(seconds, [5, 10, 20, 40, 60, 60, 60]);
+        let state = tempfile::tempdir().expect("a directory");
+        fs::create_dir_all(state.path().join(GROUPS).join("db")).expect("made");
+        let reverses = Reverses::read(state.path(), ["db"].into_iter());
+        let home = || ReversePlace::Home(ReverseHome::default());
+        reverses.record("db", home(), ID_OF_TEST).await.expect("written");
+        let again = || {
+            let known = reverses.known.borrow();
+            let next_try = known["db"].next_try.expect("it is tried again");
+            next_try.saturating_duration_since(Instant::now()).as_secs_f64().round() as u64
+        };
+        reverses.refused_behind_commands("db", "the hook".to_owned());
+        assert_eq!(again(), 5);
+        reverses.refused_behind_commands("db", "the hook".to_owned());
+        assert_eq!(again(), 10);
+        assert_eq!(reverses.goes_on("db", home()).await, Ok(true));
+        reverses.refused_behind_commands("db", "another step".to_owned());
+        assert_eq!(again(), 5);
+    }
+
     /// What was written late is not what stays: whoever is told that nothing was changed finds nothing changed.
     #[tokio::test]
     async fn of_two_that_begin_at_once_one_does() {
@@ -636,7 +746,8 @@ mod tests {
 
     fn without_dead(volumes: &[&str]) -> ReversePlace {
         let without_dead = volumes.iter().map(|name| (*name).to_owned()).collect();
-        ReversePlace::Home(ReverseHome { full: false, gives_up: Some(GivesUp { without_dead, ..GivesUp::default() }) })
+        let gives_up = Some(GivesUp { without_dead, ..GivesUp::default() });
+        ReversePlace::Home(ReverseHome { gives_up, ..ReverseHome::default() })
     }
 
     /// Until the daemon had looked clients were served, by a node that it was about to demote: what they wrote was given up.

@@ -6,12 +6,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::advisory_lock::{LOCK_NAME, lock, unlock};
 use super::file::File;
-use super::identity::{FileIdentity, identity_from};
+use super::identity::identity_from;
 use super::open_error::OpenError;
 use super::volume::{FILE_BLOCK_BYTES, VolumeOptions, finish};
 use crate::buffers::Buffer;
@@ -216,16 +216,36 @@ pub fn lengthen_meta(path: &Path, size_bytes: u64) -> Result<(), OpenError> {
 /// # Errors
 /// As [`create_or_open_meta`]; [`OpenError::Missing`] where there is none.
 pub fn open_meta(path: &Path) -> Result<File, OpenError> {
+    let (fd, stat) = locked_meta(path)?;
+    let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+    finish(
+        fd,
+        path,
+        identity_from(&stat),
+        size_bytes,
+        (FILE_BLOCK_BYTES, META_PHYSICAL_BYTES),
+        VolumeOptions::default(),
+    )
+}
+
+/// Removes a state file of any size, unless another program holds it.
+///
+/// # Errors
+/// As [`open_meta`].
+pub fn remove_meta(path: &Path) -> Result<(), OpenError> {
+    let _locked = locked_meta(path)?;
+    rustix::fs::unlink(path).map_err(|errno| OpenError::at(path, "removing it", errno))
+}
+
+fn locked_meta(path: &Path) -> Result<(OwnedFd, Stat), OpenError> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| no_file(path, "opening it", errno))?;
     let stat = rustix::fs::fstat(&fd).map_err(|errno| OpenError::at(path, "looking at it", errno))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(OpenError::NoStateFile { path: path.into(), what: "no regular file" });
     }
-    let identity @ FileIdentity::File { .. } = identity_from(&stat) else { unreachable!("a regular file") };
-    lock(&fd, path, identity)?;
-    let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
-    finish(fd, path, identity, size_bytes, (FILE_BLOCK_BYTES, META_PHYSICAL_BYTES), VolumeOptions::default())
+    lock(&fd, path, identity_from(&stat))?;
+    Ok((fd, stat))
 }
 
 /// What cannot be opened because it is something else.

@@ -172,7 +172,16 @@ pub struct DriverSetup {
 
 /// Identity of a group on disk: a journal of another cluster or group is never replayed here.
 pub fn group_tag(cluster: &str, group: &str) -> u64 {
+    tag("group", cluster, group)
+}
+
+/// A node's number on links and in files. It follows from its name, so it is the same in every file that names the node.
+pub fn node_number(cluster: &str, node: &str) -> NodeId {
+    NodeId(tag("node", cluster, node) as u16)
+}
+
+fn tag(kind: &str, cluster: &str, name: &str) -> u64 {
     // Names hold no slash, so the text is unambiguous.
-    let hash = blake3::hash(format!("farshore group {cluster}/{group}").as_bytes());
+    let hash = blake3::hash(format!("farshore {kind} {cluster}/{name}").as_bytes());
     u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
 }

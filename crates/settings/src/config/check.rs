@@ -11,7 +11,7 @@ use host::tls::clients::{Grant, Scope};
 
 use super::clients::{key_of, text_of};
 use super::hooks::{ConfiguredHook, HookUrl};
-use super::{Config, ConfiguredGroup, ConfiguredNode, ListenAddress, is_loopback};
+use super::{Config, ConfiguredGroup, ConfiguredNode, GROUPS, ListenAddress, is_loopback};
 use crate::names::GroupName;
 use crate::role_hooks::{RoleHook, wrong_command};
 use crate::sheet::Sheet;
@@ -36,17 +36,16 @@ pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
     check_hooks(config, sheet);
 }
 
-/// Two groups in some millions have the same number on links.
+/// Two groups in some millions have the same number on links, and two nodes in some ten thousand.
 fn check_numbers(config: &Config, sheet: &mut Sheet<'_>) {
+    let nodes = config.nodes.iter().map(|node| ("node", node.name.as_str(), u32::from(config.node_id(&node.name).0)));
+    let groups = config.groups.iter().map(|group| ("group", group.name.as_str(), config.group_id(group).0));
     let mut numbers = BTreeMap::new();
-    for group in &config.groups {
-        if let Some(other) = numbers.insert(config.group_id(group), &group.name) {
+    for (kind, name, number) in nodes.chain(groups) {
+        if let Some(other) = numbers.insert((kind, number), name) {
             sheet.at_path(
-                &format!("groups.{}", group.name),
-                format!(
-                    "group {} has by chance the same number on links as group {other}; give one of them another name",
-                    group.name
-                ),
+                &format!("{kind}s.{name}"),
+                format!("{kind} {name} has by chance the same number on links as {kind} {other}; give one of them another name"),
             );
         }
     }
@@ -288,7 +287,7 @@ fn check_directories(config: &Config, sheet: &mut Sheet<'_>) {
     for node in config.nodes.iter().filter(|node| !node.state.as_os_str().is_empty()) {
         let machine = config.machine_of(&node.name);
         for (_, other) in seen.iter().filter(|(other_machine, _)| *other_machine == machine) {
-            if node.state.starts_with(&other.state) || other.state.starts_with(&node.state) {
+            if overlap(&node.state, &other.state) {
                 sheet.at_path(
                     &format!("nodes.{}.state", node.name),
                     format!(
@@ -301,6 +300,32 @@ fn check_directories(config: &Config, sheet: &mut Sheet<'_>) {
             }
         }
         seen.push((machine, node));
+    }
+    check_queue_directories(config, sheet, &seen);
+}
+
+/// Files of a disk queue are removed by name: nothing else has a name where they lie.
+fn check_queue_directories(config: &Config, sheet: &mut Sheet<'_>, with_state: &[(String, &ConfiguredNode)]) {
+    for node in &config.nodes {
+        let Some(queues) = node.queue_directory() else { continue };
+        let machine = config.machine_of(&node.name);
+        let beside = with_state.iter().filter(|(other_machine, _)| *other_machine == machine);
+        // In its own state directory they may lie, beside what is recorded of groups.
+        let may_lie_in = |other: &ConfiguredNode| {
+            other.name == node.name && queues.starts_with(&other.state) && !overlap(&queues, &other.state.join(GROUPS))
+        };
+        let is_in_the_way = |other: &ConfiguredNode| overlap(&queues, &other.state) && !may_lie_in(other);
+        for (_, other) in beside.filter(|(_, other)| is_in_the_way(other)) {
+            sheet.at_path(
+                &format!("nodes.{}.queues", node.name),
+                format!(
+                    "queues: {}, where the disk queues would lie, overlaps the state directory {} of node {}; name another directory",
+                    queues.display(),
+                    other.state.display(),
+                    other.name
+                ),
+            );
+        }
     }
 }
 
@@ -362,6 +387,16 @@ fn check_group(group: &ConfiguredGroup, sheet: &mut Sheet<'_>) {
     }
 }
 
+/// Where a daemon makes and removes files of its own.
+pub(super) fn own_directories(node: &ConfiguredNode) -> impl Iterator<Item = (&'static str, PathBuf)> {
+    let state = Some(node.state.clone()).filter(|state| !state.as_os_str().is_empty());
+    state.map(|state| ("state", state)).into_iter().chain(node.queue_directory().map(|queues| ("queue", queues)))
+}
+
+fn overlap(one: &Path, other: &Path) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
 /// A device belongs to one volume, and Farshore's own files lie outside all of them.
 fn check_devices(config: &Config, sheet: &mut Sheet<'_>) {
     let mut taken: BTreeMap<(String, PathBuf), String> = BTreeMap::new();
@@ -389,16 +424,14 @@ fn check_devices(config: &Config, sheet: &mut Sheet<'_>) {
 }
 
 fn check_device_path(config: &Config, sheet: &mut Sheet<'_>, key_path: &str, machine: &str, key: &str, device: &Path) {
-    for node in config.nodes.iter().filter(|node| !node.state.as_os_str().is_empty()) {
-        if config.machine_of(&node.name) == machine
-            && (device.starts_with(&node.state) || node.state.starts_with(device))
-        {
+    for node in config.nodes.iter().filter(|node| config.machine_of(&node.name) == machine) {
+        for (what, directory) in own_directories(node).filter(|(_, directory)| overlap(device, directory)) {
             sheet.at_path(
                 key_path,
                 format!(
-                    "{key}: {} overlaps the state directory {} of node {}; keep volumes outside it",
+                    "{key}: {} overlaps the {what} directory {} of node {}; keep volumes outside it",
                     device.display(),
-                    node.state.display(),
+                    directory.display(),
                     node.name
                 ),
             );

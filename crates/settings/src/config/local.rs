@@ -7,7 +7,7 @@ pub mod silent;
 use std::collections::BTreeSet;
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use host::disk::meta::OPEN_TO_OTHERS;
 use host::disk::overlap::Footprint;
@@ -15,6 +15,7 @@ use host::disk::volume::{self, OpenError};
 use host::tls::{Credentials, MemberIdentity, Paths, facts};
 use host::trusted_file::not_ours;
 
+use super::check::own_directories;
 use super::{Config, ConfiguredGroup, ConfiguredNode, ConfiguredVolume, ListenAddress};
 use crate::names::NodeName;
 use crate::problem::{ConfigProblem, Problems};
@@ -278,7 +279,7 @@ fn check_devices(
                         } else {
                             taken.push((footprint, user));
                         }
-                        if let Some(message) = mine.then(|| inside_state(config, name, device)).flatten() {
+                        if let Some(message) = mine.then(|| inside_own_directory(config, name, device)).flatten() {
                             problems.push(config.problem(&key_path, format!("{node}: {message}")));
                         } else if let Some(message) =
                             (mine && devices == DeviceProblems::All).then(|| in_use(config, name, device)).flatten()
@@ -318,11 +319,17 @@ fn in_use(config: &Config, name: &NodeName, device: &Path) -> Option<String> {
     volume::look(device, state).err().map(|error| error.to_string())
 }
 
-/// A link may lead into the state directory even when the path does not.
-fn inside_state(config: &Config, name: &NodeName, device: &Path) -> Option<String> {
-    let state = std::fs::canonicalize(&config.node(name)?.state).ok()?;
+/// A link may lead into a directory of the daemon's own even when the path does not.
+fn inside_own_directory(config: &Config, name: &NodeName, device: &Path) -> Option<String> {
     let real = std::fs::canonicalize(device).ok()?;
-    real.starts_with(&state).then(|| {
-        format!("{} leads to {}, inside the state directory; keep volumes outside it", device.display(), real.display())
-    })
+    let leads_into = |(what, directory): (&'static str, PathBuf)| {
+        let directory = std::fs::canonicalize(directory).ok()?;
+        real.starts_with(directory).then_some(what)
+    };
+    let what = own_directories(config.node(name)?).find_map(leads_into)?;
+    Some(format!(
+        "{} leads to {}, inside the {what} directory; keep volumes outside it",
+        device.display(),
+        real.display()
+    ))
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use engine::identity::Role;
 use engine::status::LinkStatus;
-use engine::{Command, GroupId, Input, StartAlone, VolumeId};
+use engine::{GroupId, Input, StartAlone, VolumeId};
 
 use super::{World, WorldEvent};
 use crate::oracle::{Oracle, OracleFailure};
@@ -156,11 +156,5 @@ pub(super) fn reopened(world: &mut World, node: usize, group: GroupId) {
     };
     world.cluster[node].storage.closes(group, false);
     world.log(format_args!("node {node} group {} is opened again: {}", group.0, opened.is_ok()));
-    let types_again = opened.is_ok();
     world.input(node, Input::Reopened { group, opened });
-    if types_again && world.cluster[node].up() {
-        // What was set meanwhile, the failed group has refused.
-        let settings = world.cluster.ledger.settings(group);
-        world.command(node, group, Command::Set(settings));
-    }
 }

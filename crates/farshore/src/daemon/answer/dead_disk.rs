@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use engine::identity::Role;
 use engine::state::State;
-use engine::status::GroupStatus;
+use engine::status::{GroupStatus, VolumeStatus};
 use engine::{RefusalCode, VolumeId};
 use host::driver::{Gone, GroupSnapshot};
 use settings::ConfiguredGroup;
@@ -54,6 +54,13 @@ fn is_dead(found: &GroupSnapshot, at: usize) -> bool {
     holds_nothing || found.figures.volumes.get(at).is_some_and(|disk| disk.has_failed || disk.is_silent)
 }
 
+/// What speaks against giving the volume up here, by what the peer shows of its own disk. An error that it tells there may be of another disk.
+fn says_of_disk(shown: &VolumeView) -> Option<(RefusalCode, &'static str)> {
+    let leaves = (RefusalCode::VolumeDetached, "it is detached on PEER, or is about to be");
+    let is_dead = (RefusalCode::PeerFailed, "its disk on PEER tells of an error: type this there ('--on PEER')");
+    shown.detached.then_some(leaves).or(shown.device_failed.then_some(is_dead))
+}
+
 /// Why the volume `at` this position is not given up by a word; `None`: the peer has what counts.
 fn what_peer_lacks(status: &GroupStatus, at: usize) -> Option<(RefusalCode, String)> {
     let now = status.volumes.get(at)?;
@@ -66,6 +73,7 @@ fn what_peer_lacks(status: &GroupStatus, at: usize) -> Option<(RefusalCode, Stri
     let has_peer_failed = matches!(status.state, State::Failed(_)) && !status.has_failed;
     match status.role {
         Role::Secondary if peer_serves && has_peer_failed => Some((RefusalCode::PeerFailed, FAILED_THERE.to_owned())),
+        Role::Secondary if peer_serves && now.dirty_bytes > 0 => Some((RefusalCode::CopyBehind, may_lack(now))),
         Role::Secondary if peer_serves => None,
         Role::Secondary => {
             let why = "PEER is not heard as the primary, so what counts of it may stand here alone: let both nodes meet first";
@@ -82,15 +90,16 @@ fn what_peer_lacks(status: &GroupStatus, at: usize) -> Option<(RefusalCode, Stri
             );
             Some((RefusalCode::CopyBehind, why))
         }
-        Role::Primary if now.dirty_bytes > 0 => {
-            let why = format!(
-                "PEER may lack {} of it: wait until nothing of it is dirty ('farshore status')",
-                show_size(now.dirty_bytes)
-            );
-            Some((RefusalCode::CopyBehind, why))
-        }
+        Role::Primary if now.dirty_bytes > 0 => Some((RefusalCode::CopyBehind, may_lack(now))),
         Role::Primary => None,
     }
+}
+
+fn may_lack(volume: &VolumeStatus) -> String {
+    let bytes = show_size(volume.dirty_bytes);
+    format!(
+        "PEER may lack {bytes} of it: wait until nothing of it is dirty ('farshore status'), or resolve the fork if there is one"
+    )
 }
 
 /// The desk as it changes which volumes of a group are on disks.
@@ -156,11 +165,7 @@ impl DiskDesk<'_> {
         let Ok(Reply::Status(theirs)) = (self.0.ask_peer)(peer, request).await else { return None };
         let theirs = theirs.groups.iter().find(|shown| shown.name == group.name.as_str())?;
         let shown = theirs.volumes.iter().find(|shown| shown.name == volume)?;
-        let leaves = || (RefusalCode::VolumeDetached, "it is detached on PEER, or is about to be".to_owned());
-        let is_dead = || {
-            (RefusalCode::PeerFailed, "its disk on PEER tells of an error: type this there ('--on PEER')".to_owned())
-        };
-        shown.detached.then(leaves).or_else(|| shown.error.is_some().then(is_dead))
+        says_of_disk(shown).map(|(code, why)| (code, why.to_owned()))
     }
 
     pub async fn attach(&self, name: &str, volume: &str) -> Result<Reply, Gone> {
@@ -490,5 +495,25 @@ async fn comes_when_left(desk: &Desk, name: &str) -> Result<(), Gone> {
             ConfigDesk(desk).comes_back(name).await?;
         }
         return Ok(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hanging disk of queues is told beside each volume: a healthy copy was refused to leave, for the disk of the peer's volume.
+    #[test]
+    fn an_error_of_another_disk_is_none_of_the_volume() {
+        let shown = |wrong: &str, is_set: bool| {
+            let mut shown = serde_json::json!({
+                "name": "data", "size_bytes": 1, "device": "/dev/x", "dirty_bytes": 0, "direct": true, "error": "the disk queue hangs"
+            });
+            shown[wrong] = is_set.into();
+            says_of_disk(&serde_json::from_value(shown).expect("a volume")).map(|(code, _)| code)
+        };
+        assert_eq!(shown("device_failed", false), None);
+        assert_eq!(shown("device_failed", true), Some(RefusalCode::PeerFailed));
+        assert_eq!(shown("detached", true), Some(RefusalCode::VolumeDetached));
     }
 }

@@ -25,7 +25,8 @@ use super::dead_disk::DiskDesk;
 use super::failed_disks::dead_disks;
 use super::forks::no_room_for_delta;
 use super::lending::{
-    answered, begun, ended_meanwhile, gives_content_up, is_expected, is_over_there, never_began, stands_still_no_more,
+    answered, asks, begun, ended_meanwhile, gives_content_up, is_expected, is_over_there, never_began,
+    stands_still_no_more,
 };
 use super::roles::{RoleHookCalls, RunHooks, demotes};
 use super::unopened::as_recorded;
@@ -78,8 +79,8 @@ impl GivingUp<'_> {
             return Ok(refusal);
         }
         let ReverseOrder { full, discard, skip_hooks, .. } = *self.order;
-        let gives_up = GivesUp { discard, skip_hooks, ..GivesUp::default() };
-        let home = ReverseHome { full, gives_up: Some(gives_up) };
+        let gives_up = GivesUp { discard, ..GivesUp::default() };
+        let home = ReverseHome { full, skip_hooks, gives_up: Some(gives_up) };
         if let Err(why) = desk.reverses.record(name, ReversePlace::Home(home.clone()), ReverseId(Some(entropy()))).await
         {
             return Ok(Reply::refused(DeskRefusal::StateDiskSilent, format!("{name}: nothing was changed: {why}")));
@@ -159,6 +160,7 @@ impl GivingUp<'_> {
     /// `number`: which one it is, unless somebody has ended it meanwhile.
     async fn goes_over(&self, home: ReverseHome, number: Option<u64>) -> Result<Reply, Gone> {
         let (desk, name) = (self.desk, self.name());
+        let goes_over = desk.reverses.goes_over(name);
         let ready = match self.is_expected(number).await {
             Ok(()) => self.leaves_dead(home, number).await?,
             Err(refusal) => Err(refusal),
@@ -183,6 +185,7 @@ impl GivingUp<'_> {
         let hooks = self.hooks(&turn);
         // Whoever came while commands ran is asked about as well.
         let reply = demotes(&hooks, self.id, self.order.close_clients, Command::Demote).await?;
+        drop(goes_over);
         let mut demoted = behind_dead(reply, (name, self.peer.as_str()), &self.dead);
         let is_primary = desk.status_of(self.id).await?.is_none_or(|now| now.role == Role::Primary);
         if is_primary || is_record_unknown(&demoted) {
@@ -211,7 +214,7 @@ impl GivingUp<'_> {
         if self.desk.reverses.number(self.name()) != number {
             return Ok(None);
         }
-        next_step(self.desk, (self.name(), self.id), self.peer).await.map(Some)
+        next_step(self.desk, (self.name(), self.id), self.peer, true).await.map(Some)
     }
 
     fn hooks<'b>(&'b self, change: &'b RoleChangeUnderWay<'b>) -> RoleHookCalls<'b> {
@@ -376,7 +379,8 @@ pub(super) async fn goes_on_without_dead(
     found: &GroupSnapshot,
 ) -> Result<(), Gone> {
     let (name, number) = (group.name.as_str(), desk.reverses.number(group.name.as_str()));
-    let GivesUp { discard, skip_hooks, without_dead: agreed, .. } = home.gives_up.clone().unwrap_or_default();
+    let GivesUp { discard, without_dead: agreed, .. } = home.gives_up.clone().unwrap_or_default();
+    let skip_hooks = home.skip_hooks;
     // Clients of the run before are gone, and nobody was served since.
     let order = ReverseOrder {
         group: name.to_owned(),
@@ -511,7 +515,7 @@ async fn tried_again(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &N
             }
         }
     }
-    let (step, warnings) = next_step(desk, (name, id), peer).await?;
+    let (step, warnings) = next_step(desk, (name, id), peer, true).await?;
     Ok(answer_of(desk, (name, peer), step, (begun(name, peer, known.full), warnings)))
 }
 
@@ -529,11 +533,13 @@ pub(super) async fn is_demoted_for_good(
 }
 
 /// This node is the secondary. The peer is promoted with what it has, unless it is the primary, and its content is kept. Each order may be
-/// given again. Beside what that comes to: what the peer warns of.
+/// given again. One that has served, and is secondary by now, was demoted by somebody: it is promoted only if that `is_typed`. Beside what that comes
+/// to: what the peer warns of.
 pub(super) async fn next_step(
     desk: &Desk,
     (name, id): (&str, GroupId),
     peer: &NodeName,
+    is_typed: bool,
 ) -> Result<(PeerStep, Vec<String>), Gone> {
     let is_known = match is_demoted_for_good(desk, (name, id)).await? {
         Ok(is_known) => is_known,
@@ -541,8 +547,11 @@ pub(super) async fn next_step(
     };
     let Some(home) = desk.reverses.home(name).filter(|_| is_known) else { return Ok((PeerStep::Ended, Vec::new())) };
     desk.control.clients(id, ClientsOrder::Forward).await?;
-    let Some(GivesUp { discard, skip_hooks, .. }) = home.gives_up else { return Ok((PeerStep::Kept, Vec::new())) };
-    let reverse = desk.reverses.id(name).0;
+    let Some(GivesUp { discard, has_served, .. }) = home.gives_up else { return Ok((PeerStep::Kept, Vec::new())) };
+    if has_served && !is_typed && is_secondary_there(desk, id).await? {
+        return Ok((was_demoted(desk, name, peer).await, Vec::new()));
+    }
+    let (reverse, skip_hooks) = (desk.reverses.id(name).0, home.skip_hooks);
     let lends = ApiRequest::Lend { group: name.to_owned(), skip_hooks, ends: false, home_serves: false, reverse };
     let lent = (desk.ask_peer)(peer.to_string(), lends).await;
     if is_over_there(&lent) {
@@ -553,10 +562,28 @@ pub(super) async fn next_step(
         _ => Vec::new(),
     };
     let step = match answered(lent) {
-        Ok(()) => keeps_content(desk, (name, id), peer, (home.full, discard)).await?,
+        Ok(()) => match desk.reverses.has_served(name).await {
+            Ok(false) => PeerStep::Ended,
+            // What cannot be recorded is tried again with the next step.
+            Ok(true) | Err(_) => keeps_content(desk, (name, id), peer, (home.full, discard)).await?,
+        },
         Err(why) => PeerStep::NotPromoted(why),
     };
     Ok((step, warnings))
+}
+
+async fn is_secondary_there(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
+    Ok(desk.status_of(id).await?.is_some_and(|now| now.peer.role == Some(Role::Secondary)))
+}
+
+/// The peer has served, and was demoted since: it is not promoted over the head of whoever did that.
+async fn was_demoted(desk: &Desk, name: &str, peer: &NodeName) -> PeerStep {
+    match asks(desk, name, peer, false).await {
+        Ok(false) => PeerStep::Over,
+        _ => PeerStep::NotPromoted(format!(
+            "node {peer} has served, and was demoted there: 'farshore sync {name} --reverse' here has it serve again, and with '--stop' ends that"
+        )),
+    }
 }
 
 /// The peer is the primary: its content is kept over what stands here alone, if anything does.
@@ -580,7 +607,7 @@ async fn keeps_content(
             return Ok(PeerStep::NotKept(why));
         }
     }
-    let home = ReverseHome { full: full || is_unknown, gives_up: None };
+    let home = ReverseHome { full: full || is_unknown, ..ReverseHome::default() };
     Ok(match desk.reverses.goes_on(name, ReversePlace::Home(home)).await {
         Ok(true) => PeerStep::Kept,
         Ok(false) => PeerStep::Ended,

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use engine::identity::Role;
 use engine::state::{Broken, State};
 use engine::status::GroupStatus;
 use engine::{Command, GroupId, RefusalCode};
@@ -18,6 +19,9 @@ use crate::daemon::role_hooks::Candidate;
 
 /// How often it is looked whether requests have ended, or a step.
 pub(super) const QUIET_LOOK: Duration = Duration::from_millis(5);
+
+/// An end of a reverse sync that is under way is waited for so long by whoever types another change of role.
+const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Before this node becomes the primary: another term begins, unless the peer has served the clients of this node, and nobody else's, until it was
 /// demoted. That only the peer knows. If an operator had it serve others, what waits here may be older than what those have written, and so may
@@ -90,7 +94,9 @@ pub(super) fn has_part(desk: &Desk, asked: &ApiRequest) -> Reply {
     if let Err(unknown) = desk.find(name) {
         return unknown;
     }
-    if *ends && desk.role_changes.is_changing(name) {
+    // Home asks the node that is to serve before it is demoted, and while its commands run that one may be told to stop.
+    let is_refused = if *is_home { desk.reverses.is_going_over(name) } else { desk.role_changes.is_changing(name) };
+    if *ends && is_refused {
         return is_changing(desk, name);
     }
     let is_placed = if *is_home { desk.reverses.is_home(name) } else { desk.reverses.is_server(name) };
@@ -118,7 +124,17 @@ pub(super) fn in_reverse(desk: &Desk, name: &str, (is_home, ends): (bool, bool))
 /// # Errors
 /// Why it does not say.
 pub(super) async fn asks(desk: &Desk, name: &str, peer: &NodeName, is_home: bool) -> Result<bool, String> {
-    let reply = (desk.ask_peer)(peer.to_string(), in_reverse(desk, name, (is_home, false))).await;
+    asks_at_rest(desk, name, peer, (is_home, false)).await
+}
+
+/// `at_rest`: nothing of it is to be under way there.
+async fn asks_at_rest(
+    desk: &Desk,
+    name: &str,
+    peer: &NodeName,
+    (is_home, at_rest): (bool, bool),
+) -> Result<bool, String> {
+    let reply = (desk.ask_peer)(peer.to_string(), in_reverse(desk, name, (is_home, at_rest))).await;
     match is_over_there(&reply) {
         true => Ok(false),
         false => answered(reply).map(|()| true),
@@ -126,13 +142,13 @@ pub(super) async fn asks(desk: &Desk, name: &str, peer: &NodeName, is_home: bool
 }
 
 /// The last question before this node is demoted for the peer to serve its clients: commands may have run for minutes since the peer got ready, and
-/// an operator may have told it to stop meanwhile.
+/// an operator may have told it to stop meanwhile, or be about to: that asks here, and is refused from now on.
 ///
 /// # Errors
 /// The answer to whoever began it.
 pub(super) async fn is_expected(desk: &Desk, name: &str, peer: &NodeName) -> Result<(), Reply> {
     let nothing = format!("{name}: nothing was changed: node {peer}");
-    let (code, why) = match asks(desk, name, peer, false).await {
+    let (code, why) = match asks_at_rest(desk, name, peer, (false, true)).await {
         Ok(true) => return Ok(()),
         Ok(false) => (DeskRefusal::ReverseOver, "was told meanwhile to serve no clients of this node".to_owned()),
         Err(why) => (
@@ -270,6 +286,65 @@ pub(super) async fn never_began(desk: &Desk, (name, id): (&str, GroupId), peer: 
     Ok(())
 }
 
+/// The clients are served here again, or were never served elsewhere.
+pub(super) async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
+    // As where it never began: the record is to go first.
+    let is_still = desk.reverses.is_still(name);
+    if !is_still && desk.control.is_held(id).await? {
+        desk.control.clients(id, ClientsOrder::GoOn).await?;
+    }
+    let reverse = desk.reverses.id(name);
+    match desk.reverses.end(name).await {
+        Ok(()) => tracing::info!("{name}: the reverse sync is over: this node is the primary"),
+        Err(why) => {
+            desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+            return Ok(());
+        }
+    }
+    if is_still {
+        stands_still_no_more(desk, name, id).await?;
+        desk.control.clients(id, ClientsOrder::GoOn).await?;
+    }
+    // A peer that is secondary serves nobody, told or not.
+    if let Some(warning) = serves_again(desk, name, peer, reverse).await {
+        tracing::warn!("{name}: {warning}");
+    }
+    Ok(())
+}
+
+/// A change of role is typed here that is no step of a reverse sync. One that is over, or has not begun, and whose record is there still, ends first:
+/// by that record its clients would be served by the peer, and this node would take over again. The answer, if it does not end.
+pub(super) async fn ends_before(desk: &Desk, name: &str) -> Result<Option<Reply>, Gone> {
+    let Ok((id, group)) = desk.find_taken_up(name) else { return Ok(None) };
+    let Some(peer) = group.peer_of(&desk.node) else { return Ok(None) };
+    let until = Instant::now() + END_PATIENCE;
+    // Another change of role has this one refused, and beside a begin whichever takes its turn first is made.
+    let is_begun = || desk.reverses.is_begun(name) || desk.reverses.left_over(name).is_some();
+    while desk.reverses.is_home(name) && !is_begun() && !desk.role_changes.is_changing(name) {
+        let now = desk.status_of(id).await?;
+        if now.is_none_or(|now| now.starting || now.role == Role::Secondary || role_is_unknown(&now)) {
+            return Ok(None);
+        }
+        if desk.reverses.begins_step(name) {
+            let ended = is_over(desk, (name, id), peer).await;
+            desk.reverses.is_done(name);
+            ended?;
+            return Ok(desk.reverses.is_home(name).then(|| {
+                let why = desk.reverses.why(name).unwrap_or_default();
+                let message = format!(
+                    "{name}: nothing was changed: the record of a reverse sync that is over is there still: {why}"
+                );
+                Reply::refused(DeskRefusal::ReverseUnderWay, message)
+            }));
+        }
+        if Instant::now() >= until {
+            return Ok(Some(is_being_begun(name)));
+        }
+        sleep(QUIET_LOOK).await;
+    }
+    Ok(None)
+}
+
 /// The peer hears that its clients are served at home. A word that is lost it asks for. What it says against that is a warning: promoted for clients
 /// that never came it serves nobody.
 pub(super) async fn serves_again(desk: &Desk, name: &str, peer: &NodeName, reverse: ReverseId) -> Option<String> {
@@ -282,6 +357,17 @@ pub(super) async fn serves_again(desk: &Desk, name: &str, peer: &NodeName, rever
 /// The peer serves no clients of this node any more; or they are served here again. `reverse`: what this is about, so that it may come late.
 pub(super) fn ends(name: &str, home_serves: bool, reverse: ReverseId) -> ApiRequest {
     ApiRequest::Lend { group: name.to_owned(), skip_hooks: false, ends: true, home_serves, reverse: reverse.0 }
+}
+
+pub(super) fn is_being_begun(name: &str) -> Reply {
+    let message = format!(
+        "{name}: nothing was changed: a reverse sync is being begun, or comes to its end: 'farshore status {name}', then type this again"
+    );
+    Reply::refused(DeskRefusal::ReverseUnderWay, message)
+}
+
+pub(super) async fn is_primary(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
+    Ok(desk.status_of(id).await?.is_some_and(|now| now.role == Role::Primary && !now.starting))
 }
 
 pub(super) fn ended_meanwhile(name: &str) -> Reply {

@@ -14,7 +14,7 @@ use engine::status::GroupStatus;
 use engine::{GroupId, RefusalCode};
 use host::driver::{ClientsOrder, DriverSnapshot, Gone, GroupSnapshot, entropy};
 use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HANDOVER_PATIENCE, REVERSE_HEARD_PATIENCE, REVERSE_STEP_PATIENCE};
-use settings::{ConfiguredGroup, NodeName};
+use settings::{ConfiguredGroup, NodeName, RoleHook};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
@@ -25,8 +25,8 @@ use super::giving_up::{
     unknown_role,
 };
 use super::lending::{
-    QUIET_LOOK, answered, asks, begun, cut_off, ends, in_reverse, is_changing, is_over_there, is_served, never_began,
-    role_is_unknown, serves, serves_again, stands_still_no_more,
+    QUIET_LOOK, answered, asks, begun, cut_off, ends, in_reverse, is_being_begun, is_changing, is_over, is_over_there,
+    is_primary, is_served, never_began, role_is_unknown, serves, serves_again, stands_still_no_more,
 };
 use super::resets::snapshot_of;
 use super::roles::{PromotionOrder, RunHooks, is_unanswered};
@@ -40,6 +40,9 @@ use crate::daemon::view;
 
 /// How often it is looked whether a reverse sync may go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What runs on either node before this one takes over.
+const COMMANDS_BEFORE: [RoleHook; 2] = [RoleHook::BeforePromote, RoleHook::BeforeDemote];
 
 pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Gone> {
     let name = order.group.as_str();
@@ -106,17 +109,6 @@ async fn under_way(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &Nod
         return Ok(Some(Reply::refused(DeskRefusal::ReverseUnderWay, message)));
     }
     Ok(None)
-}
-
-fn is_being_begun(name: &str) -> Reply {
-    let message = format!(
-        "{name}: nothing was changed: a reverse sync is being begun, or comes to its end: 'farshore status {name}', then type this again"
-    );
-    Reply::refused(DeskRefusal::ReverseUnderWay, message)
-}
-
-async fn is_primary(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
-    Ok(desk.status_of(id).await?.is_some_and(|now| now.role == Role::Primary && !now.starting))
 }
 
 /// What no way leads around.
@@ -258,7 +250,8 @@ impl Begin<'_> {
     }
 
     async fn record(&self) -> Result<(), Reply> {
-        let place = ReversePlace::Home(ReverseHome { full: self.order.full, gives_up: None });
+        let ReverseOrder { full, skip_hooks, .. } = *self.order;
+        let place = ReversePlace::Home(ReverseHome { full, skip_hooks, gives_up: None });
         self.desk.reverses.record(self.name(), place, ReverseId(Some(entropy()))).await.map_err(|why| {
             Reply::refused(DeskRefusal::StateDiskSilent, format!("{}: nothing was changed: {why}", self.name()))
         })
@@ -272,15 +265,12 @@ impl Begin<'_> {
 /// order that was given before may have that hand over still, and this one take over: neither is stopped then.
 async fn stop_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
     if desk.reverses.is_server(name) {
-        return match desk.role_changes.begin(name, RoleChange::ReverseStop, desk.node.as_str()) {
-            Ok(_alone) => stop(desk, (name, id), peer).await,
-            Err(refusal) => Ok(refusal),
-        };
+        return stops_in_turn(desk, (name, id), peer).await;
     }
     let until = Instant::now() + REVERSE_STEP_PATIENCE;
     while desk.reverses.is_home(name) || desk.reverses.is_begun(name) {
         if desk.reverses.begins_step(name) {
-            let stopped = stop_at_home(desk, (name, id), peer).await;
+            let stopped = stops_in_turn(desk, (name, id), peer).await;
             desk.reverses.is_done(name);
             return stopped;
         }
@@ -292,12 +282,18 @@ async fn stop_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName)
     stop(desk, (name, id), peer).await
 }
 
-async fn stop_at_home(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
+/// Not beside a step of the peer either, which is asked. One that does not answer keeps nobody from a stop. A node that serves by now is not asked: it
+/// is the one that hands over.
+async fn stops_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
     let _alone = match desk.role_changes.begin(name, RoleChange::ReverseStop, desk.node.as_str()) {
         Ok(alone) => alone,
         Err(refusal) => return Ok(refusal),
     };
-    let may = (desk.ask_peer)(peer.to_string(), in_reverse(desk, name, (false, true))).await;
+    let is_home_there = desk.reverses.is_server(name);
+    if is_home_there && is_primary(desk, id).await? {
+        return stop(desk, (name, id), peer).await;
+    }
+    let may = (desk.ask_peer)(peer.to_string(), in_reverse(desk, name, (is_home_there, true))).await;
     match may {
         Ok(Reply::Error { message, refusal: Some(refusal), .. })
             if refusal.code == RefusalCode::RoleChanging.word() =>
@@ -460,6 +456,7 @@ async fn lends_no_more(
     peer: &NodeName,
     (home_serves, reverse): (bool, ReverseId),
 ) -> Result<Reply, Gone> {
+    let is_promoted = home_serves && is_primary(desk, id).await?;
     if desk.reverses.is_server(name) && !desk.reverses.is_of(name, reverse) {
         return Ok(Reply::unchanged(format!("{name}: that reverse sync is over, and another one is under way")));
     }
@@ -471,7 +468,7 @@ async fn lends_no_more(
         return Ok(refusal);
     }
     desk.announced.borrow_mut().remove(&id);
-    if home_serves && is_primary(desk, id).await? {
+    if is_promoted {
         // It was promoted for clients that never came: both would serve.
         let message = format!(
             "{name}: node {peer} is the primary, and this node was promoted for its clients: the exports here stay closed. 'farshore resolve \
@@ -628,32 +625,6 @@ fn lacks_still(now: &GroupStatus) -> Option<&'static str> {
     }
 }
 
-/// The clients are served here again, or were never served elsewhere.
-async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
-    // As where it never began: the record is to go first.
-    let is_still = desk.reverses.is_still(name);
-    if !is_still && desk.control.is_held(id).await? {
-        desk.control.clients(id, ClientsOrder::GoOn).await?;
-    }
-    let reverse = desk.reverses.id(name);
-    match desk.reverses.end(name).await {
-        Ok(()) => tracing::info!("{name}: the reverse sync is over: this node is the primary"),
-        Err(why) => {
-            desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
-            return Ok(());
-        }
-    }
-    if is_still {
-        stands_still_no_more(desk, name, id).await?;
-        desk.control.clients(id, ClientsOrder::GoOn).await?;
-    }
-    // A peer that is secondary serves nobody, told or not.
-    if let Some(warning) = serves_again(desk, name, peer, reverse).await {
-        tracing::warn!("{name}: {warning}");
-    }
-    Ok(())
-}
-
 /// A grant was lost on its way, in one direction or the other: what both have on record decides, and no force.
 async fn nobody_is_primary(desk: &Desk, (name, peer): (&str, &NodeName), now: &GroupStatus) -> Result<(), Gone> {
     // Nobody has ordered a promotion of this node otherwise.
@@ -664,14 +635,21 @@ async fn nobody_is_primary(desk: &Desk, (name, peer): (&str, &NodeName), now: &G
     desk.control.clients(now.id, ClientsOrder::Pause).await?;
     let reply = match now.identity.handed_over {
         true => {
-            let again =
-                SwitchoverOrder { group: name.to_owned(), to: Some(peer.to_string()), ..SwitchoverOrder::default() };
+            let again = SwitchoverOrder {
+                group: name.to_owned(),
+                to: Some(peer.to_string()),
+                skip_hooks: desk.reverses.home(name).is_some_and(|home| home.skip_hooks),
+                ..SwitchoverOrder::default()
+            };
             desk.switchover(&again).await?
         }
         false => desk.promote(name, PromotionOrder::UNFORCED, Default::default()).await?,
     };
-    if let Reply::Error { message, .. } = reply {
-        desk.reverses.refused(name, message, REVERSE_AGAIN_AFTER);
+    let is_by_command = is_refused_by_command(&reply);
+    match reply {
+        Reply::Error { message, .. } if is_by_command => desk.reverses.refused_behind_commands(name, message),
+        Reply::Error { message, .. } => desk.reverses.refused(name, message, REVERSE_AGAIN_AFTER),
+        _ => {}
     }
     Ok(())
 }
@@ -716,6 +694,7 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
         desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
         return Ok(());
     }
+    let announced = announced_at(desk, id);
     let ordered = order(false).await;
     if desk.status_of(id).await?.as_ref().is_some_and(role_is_unknown) {
         // Those who wait are not left behind without a record that leads to them: a reset tells which role is on record.
@@ -724,6 +703,11 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
     if is_primary(desk, id).await? {
         return is_over(desk, (name, id), peer).await;
     }
+    let has_commands = desk
+        .find(name)
+        .is_ok_and(|(_, group)| COMMANDS_BEFORE.iter().any(|which| !group.hooks.command(*which).is_empty()));
+    let has_run =
+        has_commands && announced_at(desk, id) != announced || ordered.as_ref().is_ok_and(is_refused_by_command);
     let (is_refused, answer) = (is_refused_for_good(&ordered), answered(ordered));
     let why = answer.err().unwrap_or_else(|| format!("node {peer} handed over, and this node is not the primary"));
     if !is_refused {
@@ -732,8 +716,20 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
         return Ok(());
     }
     desk.control.clients(id, ClientsOrder::Forward).await?;
-    desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+    match has_run {
+        true => desk.reverses.refused_behind_commands(name, why),
+        false => desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER),
+    }
     Ok(())
+}
+
+/// When the peer had this node get ready for the last time: that comes behind its command.
+fn announced_at(desk: &Desk, id: GroupId) -> Option<Instant> {
+    desk.announced.borrow().get(&id).map(AnnouncedSwitchover::at)
+}
+
+fn is_refused_by_command(reply: &Reply) -> bool {
+    matches!(reply, Reply::Error { refusal: Some(refusal), .. } if refusal.code == DeskRefusal::HookFailed.word())
 }
 
 /// It has come to nothing. Else the peer may hand over still, also by an order that was given before.
@@ -746,7 +742,7 @@ fn is_refused_for_good(reply: &Result<Reply, String>) -> bool {
 
 /// The peer is not promoted yet, or its content is not kept yet over what stands here.
 async fn gives_up(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
-    let (step, warnings) = next_step(desk, (name, id), peer).await?;
+    let (step, warnings) = next_step(desk, (name, id), peer, false).await?;
     warnings.iter().for_each(|warning| tracing::warn!("{name}: {warning}"));
     match step {
         PeerStep::Kept => tracing::info!("{name}: the content of node {peer} counts, and comes here"),

@@ -260,6 +260,9 @@ impl Desk {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
+        if let Some(refusal) = lending::ends_before(self, name).await? {
+            return Ok(refusal);
+        }
         let alone = match self.role_changes.begin(name, RoleChange::Demotion, self.node.as_str()) {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
@@ -376,8 +379,14 @@ async fn gets_ready(
     if let Err(refusal) = hooks.before(RoleHook::BeforePromote).await {
         return Ok(Err(refusal));
     }
-    // The command may have run for minutes: the peer may have served others since it was asked.
+    // The command may have run for minutes: the peer may have served others since it was asked, and a promotion that is refused by now ends no term.
     if is_served_there || has_command && !how.force && desk.reverses.is_home(name) {
+        let then = desk.status_of(now.id).await?.filter(|_| has_command);
+        if let Some(then) = &then
+            && let Some(refusal) = desk.no_promotion(group, then, how).await?
+        {
+            return Ok(Err(refusal));
+        }
         match lending::begins_term(desk, (name, now), peer, how.force).await? {
             Ok(again) => ready.unrecorded = again.or(ready.unrecorded),
             Err(refusal) => return Ok(Err(refusal)),

@@ -32,6 +32,10 @@ pub(super) struct AnnouncedSwitchover {
 }
 
 impl AnnouncedSwitchover {
+    pub(super) fn at(&self) -> Instant {
+        self.at
+    }
+
     /// The peer may have a command of its own to run before it hands over.
     pub(super) fn is_fresh(&self) -> bool {
         self.at.elapsed() < ROLE_HOOK_TIMEOUT.max + limits::HANDOVER_LIMIT_MAX * 2
@@ -60,6 +64,11 @@ impl Desk {
                 Some(refusal) => Ok(refusal),
                 None => self.command(name, self.handover_to(to, order)).await,
             };
+        }
+        if *to != self.node
+            && let Some(refusal) = lending::ends_before(self, name).await?
+        {
+            return Ok(refusal);
         }
         let now = self.status_of(id).await?.filter(|status| !status.starting);
         let is_copy = now.as_ref().is_some_and(|status| status.role == Role::Secondary);
@@ -134,15 +143,19 @@ impl Desk {
             return Ok(refusal);
         }
         let is_home = self.reverses.is_home(name);
+        let goes_over = if is_home { self.reverses.goes_over(name) } else { None };
         if let Err(refusal) = meets_clients(self, (name, now.id), to, (is_home, order.ends_reverse)).await? {
             return Ok(refusal);
         }
         let command = self.handover_to(to, order);
+        self.operations.hands_over(name);
         let mut reply = match order.close_clients {
             true => self.order_anyway(name, command).await?,
             false => self.order_if_unused(name, command, &again).await?,
         };
+        drop(goes_over);
         let is_demoted = is_unanswered(&reply) || matches!(reply, Reply::Ok { unchanged: false, .. });
+        self.operations.has_handed_over(name, is_demoted);
         if is_demoted {
             // Whoever types `demote` here next hears that the peer has everything.
             let unrecorded = self.record_end(name, Some(generation), &[], Some(turn)).await;

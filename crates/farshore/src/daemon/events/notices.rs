@@ -89,7 +89,7 @@ impl NoticeReader {
     }
 
     fn of_link(&self, peer: NodeId, event: NewEvent) -> NewEvent {
-        match self.config.get().nodes.get(usize::from(peer.0)) {
+        match self.config.get().node_by_id(peer) {
             Some(node) => event.of_peer(node.name.as_str()),
             None => event,
         }
@@ -313,11 +313,15 @@ mod tests {
     }
 
     fn link_up(is_shown: bool) -> DriverNews {
-        DriverNews::LinkUp { peer: NodeId(1), address: address(), is_shown }
+        DriverNews::LinkUp { peer: beta(), address: address(), is_shown }
     }
 
     fn link_down(is_shown: bool) -> DriverNews {
-        DriverNews::LinkDown { peer: NodeId(1), reason: "silence".to_owned(), is_shown }
+        DriverNews::LinkDown { peer: beta(), reason: "silence".to_owned(), is_shown }
+    }
+
+    fn beta() -> NodeId {
+        example().node_id(&NodeName::parse("beta").expect("a name"))
     }
 
     fn address() -> SocketAddr {
@@ -348,7 +352,7 @@ mod tests {
     fn after_a_minute_of_losses_the_log_says_how_the_link_is() {
         let (mut reader, start) = (reader(), Instant::now());
         let after = |seconds| start + Duration::from_secs(seconds);
-        let unsteady = |up| DriverNews::LinkUnsteady { peer: NodeId(1), connections: 2, up };
+        let unsteady = |up| DriverNews::LinkUnsteady { peer: beta(), connections: 2, up };
         read(&mut reader, start, link_up(true));
         assert_eq!(read(&mut reader, after(1), link_down(true))[0].kind, "link-lost");
         for (seconds, news) in [(2, link_up(false)), (10, link_down(false)), (13, link_up(false))] {

@@ -42,9 +42,13 @@ impl Plane {
         served.forwarded.iter().for_each(|group| self.forward(*group));
     }
 
-    /// Clients of the group are served by its peer from now on, those that are held too.
+    /// Clients of the group are served by its peer from now on, those that are held too. Not where it serves here by now: whoever ordered this has
+    /// not seen that.
     pub(super) fn forward(self: &Rc<Self>, group: GroupId) {
         let core = &mut *self.core.borrow_mut();
+        if core.groups.is_open(group) {
+            return;
+        }
         let Some((peer, _)) = core.groups.named(group) else { return };
         if core.forwards.has(group) {
             return core.forwards.of(group).expect("it is there").pause(false);
