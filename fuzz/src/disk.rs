@@ -177,7 +177,7 @@ pub fn journal_index_seeds() -> Vec<Seed> {
         payload_bytes,
         payload_crc: 1,
     };
-    let index = |entries| JournalIndex {
+    let index = |entries: Vec<JournalEntry>| JournalIndex {
         tag: 42,
         ring_offset: 8192,
         ordinal: 7,
@@ -187,6 +187,7 @@ pub fn journal_index_seeds() -> Vec<Seed> {
         incarnation: Incarnation(4),
         snapshot: 3,
         bytes: 16384,
+        first: entries[0].seq,
         entries,
     };
     let mixed = vec![

@@ -40,6 +40,8 @@ pub(crate) struct GroupCounters {
     pub writes: u64,
     pub written_bytes: u64,
     pub streamed_bytes: u64,
+    pub joined_writes: u64,
+    pub joined_frames: u64,
     pub resynced_bytes: u64,
     pub compared_bytes: u64,
     pub shipped_bytes: u64,

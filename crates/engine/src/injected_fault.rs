@@ -56,6 +56,8 @@ faults! {
         "Overlapping records are on the secondary's disk's way at once.";
     ReplayTorn, "replay-torn", "P9, P2",
         "Replay applies a batch without looking at its payloads' checksums.";
+    JoinedMisplaced, "joined-misplaced", "P2",
+        "Writes that travel joined in one frame stand in it in the wrong order.";
     SpilledSentAsZeroes, "spilled-sent-as-zeroes", "rule 4, P2",
         "What stands in the disk queue alone is sent as zeroes, and not read back.";
     FetchedMixedUp, "fetched-mixed-up", "rule 4, P2",

@@ -22,6 +22,12 @@ pub const REQUEST_BYTES_MAX: u64 = 32 * MIB;
 /// Largest payload of one frame; a longer write becomes parts with numbers of their own (rule 4).
 pub const PART_BYTES_MAX: u64 = MIB;
 
+/// Numbers that one frame stands for: more than it could have joined, and few enough to count.
+pub const RUN_MAX: u64 = 16_384;
+
+/// Slices of one frame: what a write to the kernel takes is bounded, and a header comes before them.
+pub const SLICES_MAX: usize = 60;
+
 /// What one request writes to the disk queue or reads of it at most: a part fits, and a disk is at its full rate.
 pub const DISK_QUEUE_BATCH_BYTES: u64 = PART_BYTES_MAX;
 

@@ -5,6 +5,7 @@ pub mod catch_up;
 pub(crate) mod detached;
 pub mod disk_queue;
 pub mod forks;
+mod framing;
 pub mod meeting;
 pub mod orders;
 pub mod outbox;

@@ -82,6 +82,9 @@ pub struct GroupStatus {
     pub written_bytes: u64,
     /// Payload of writes that was handed to the link, each time it was.
     pub streamed_bytes: u64,
+    /// Writes that travelled joined to neighbours, each time they did, and the frames that they became.
+    pub joined_writes: u64,
+    pub joined_frames: u64,
     /// Of regions, read for a sync: compared, sent or reported to be zero.
     pub resynced_bytes: u64,
     /// Of them, those whose hash was asked about, and those that went as data.

@@ -72,6 +72,7 @@ fn index(boot: u64, seq: u64) -> JournalIndex {
         incarnation: PRIMARYS_RUN,
         snapshot: 0,
         bytes: 8192,
+        first: Seq(seq),
         entries: vec![entry],
     }
 }

@@ -325,6 +325,7 @@ fn batch(offset: u64, ordinal: u64, entries: Vec<JournalEntry>) -> JournalIndex 
         incarnation: position(0).incarnation,
         snapshot: 0,
         bytes: 8192,
+        first: entries[0].seq,
         entries,
     }
 }

@@ -196,6 +196,8 @@ fn made_up(groups: usize) -> PageFacts {
     let sums = ["writes", "written_bytes", "resynced_bytes", "compared_bytes", "shipped_bytes", "pulled_bytes"];
     let sums = sums.into_iter().chain([
         "streamed_bytes",
+        "joined_writes",
+        "joined_frames",
         "bitmap_bytes",
         "journal_bytes",
         "undo_bytes",

@@ -33,6 +33,7 @@ mod holes;
 mod hostile_peer;
 mod hot_extents;
 mod identity_rows;
+mod joined;
 mod journal_full;
 mod journal_tail;
 mod kept;

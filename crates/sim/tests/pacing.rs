@@ -121,7 +121,9 @@ fn the_second_mark_comes_before_the_disk_queue_is_full() {
         longest = longest.max(queue.held_up);
     }
     assert!(most > 1_900_000, "it was nearly full: {most}");
-    assert!(longest < Duration::from_millis(100), "nobody was held up by a full queue: {longest:?}");
+    // Writes that travel joined make room at once: a quarter of a second of the link at most.
+    let joined = world.figures(PRIMARY).joined_frames;
+    assert!(longest < Duration::from_millis(150), "nobody was held up by a full queue: {longest:?}, {joined} joined");
 }
 
 /// They waited for long because they were slowed down, and then the queue is made smaller: their time without room begins there.

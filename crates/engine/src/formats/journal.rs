@@ -13,8 +13,8 @@ use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId};
 use crate::limits::{META_BLOCK_BYTES, PART_BYTES_MAX};
 use crate::time::Wall;
 
-/// Format versions: 2 distinguishes resynced regions from writes, and snapshots from streams, and says where a volume is set aside; 1 was
-/// never released.
+/// Format versions: 2 distinguishes resynced regions from writes, and snapshots from streams, says where a volume is set aside, and has records
+/// that stand for several numbers; 1 was never released.
 pub const VERSION: u16 = 2;
 /// The index block of a batch.
 pub const INDEX_BYTES: usize = META_BLOCK_BYTES as usize;
@@ -73,6 +73,8 @@ pub struct JournalIndex {
     /// The snapshot whose numbers these are; 0: the stream of writes.
     pub snapshot: u64,
     pub bytes: u32,
+    /// The first number of the batch. A record stands for all numbers after the one before it.
+    pub first: Seq,
     pub entries: Vec<JournalEntry>,
 }
 
@@ -100,6 +102,7 @@ impl JournalIndex {
         w.u16(self.origin.0);
         w.pad_to(80);
         w.u64(self.snapshot);
+        w.u64(self.first.0);
         w.pad_to(FIXED_BYTES);
         for e in &self.entries {
             w.u64(e.seq.0);
@@ -129,6 +132,7 @@ impl JournalIndex {
             incarnation: Incarnation(r.u64()?),
             origin: NodeId(r.u16()?),
             snapshot: FieldDecoder(&block[80..]).u64()?,
+            first: Seq(FieldDecoder(&block[88..]).u64()?),
             entries: Vec::with_capacity(count),
         };
         let mut r = FieldDecoder(&block[FIXED_BYTES..]);
@@ -145,6 +149,22 @@ impl JournalIndex {
         let tag = r.u64()?;
         let place = JournalHead { offset: r.u64()?, ordinal: r.u64()? };
         Some(OtherVersionBatch { version, tag, place, boot: Incarnation(r.u64()?) })
+    }
+
+    /// Its records follow each other.
+    pub fn is_in_order(&self) -> bool {
+        let mut next = Some(self.first.0);
+        let follows = |e: &JournalEntry| {
+            let fits = next.is_some_and(|next| e.seq.0 >= next);
+            next = e.seq.0.checked_add(1);
+            fits
+        };
+        self.entries.iter().all(follows)
+    }
+
+    /// Each record's first number, in order.
+    pub fn firsts(&self) -> impl Iterator<Item = Seq> + '_ {
+        core::iter::once(self.first).chain(self.entries.iter().map(|e| e.seq.next()))
     }
 
     /// The last record's number.
@@ -301,6 +321,7 @@ mod tests {
             incarnation: Incarnation(4),
             snapshot: 9,
             bytes: 12288,
+            first: Seq(5),
             entries: vec![
                 JournalEntry {
                     seq: Seq(7),
@@ -357,6 +378,19 @@ mod tests {
         let place = JournalHead { offset: index.ring_offset, ordinal: index.ordinal };
         let found = OtherVersionBatch { version: 9, tag: index.tag, place, boot: index.boot };
         assert_eq!(JournalIndex::of_other_version(&image), Some(found));
+    }
+
+    // proves: rule 4
+    #[test]
+    fn a_batch_whose_records_do_not_follow_each_other_is_in_no_order() {
+        let in_order = |first: u64, numbers: [u64; 2]| {
+            let mut index = JournalIndex { first: Seq(first), ..sample() };
+            index.entries.iter_mut().zip(numbers).for_each(|(e, seq)| e.seq = Seq(seq));
+            index.is_in_order().then(|| index.firsts().take(2).map(|seq| seq.0).collect::<Vec<_>>())
+        };
+        assert_eq!(in_order(7, [7, 8]), Some(vec![7, 8]));
+        assert_eq!(in_order(5, [7, 12]), Some(vec![5, 8]), "each stands for those after the one before it");
+        assert_eq!((in_order(8, [7, 8]), in_order(7, [7, 7]), in_order(1, [u64::MAX, 8])), (None, None, None));
     }
 
     #[test]

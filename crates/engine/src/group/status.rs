@@ -207,6 +207,8 @@ impl ShownGroup<'_> {
             writes: common.counters.writes,
             written_bytes: common.counters.written_bytes,
             streamed_bytes: common.counters.streamed_bytes,
+            joined_writes: common.counters.joined_writes,
+            joined_frames: common.counters.joined_frames,
             resynced_bytes: common.counters.resynced_bytes,
             compared_bytes: common.counters.compared_bytes,
             shipped_bytes: common.counters.shipped_bytes,

@@ -162,6 +162,11 @@ impl StreamQueue {
         self.items.get(self.unsent_from).filter(|item| !item.body.is_awaited())
     }
 
+    /// Items that are not sent, in order.
+    pub fn unsent(&self) -> impl Iterator<Item = &QueueItem> {
+        self.items.range(self.unsent_from..)
+    }
+
     /// What is to be sent next is still being read from this node's own disk.
     pub fn waits_for_read(&self) -> bool {
         self.items.get(self.unsent_from).is_some_and(|item| item.body.is_awaited())

@@ -8,6 +8,7 @@ use crate::formats::identity::UnbrokenRun;
 use crate::formats::wire::{Ack, FrameHeader, FrameKind, flags};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
+use crate::peer::framing::{FrameRoom, FrameUnit, next_unit};
 use crate::peer::queue::{ItemBody, QueueItem, QueueRecord, StreamQueue};
 use crate::peer::stream::pass::SyncPass;
 use crate::shared::cost::{cost, frame_cost};
@@ -282,23 +283,20 @@ impl PeerStream {
         if !self.open {
             return None;
         }
-        let item = self.queue.next_ready()?;
-        let (kind, payload) = match &item.body {
-            ItemBody::OnDisk if injected(Fault::SpilledSentAsZeroes) => (FrameKind::Zero, SendPayload::None),
-            ItemBody::Data(slice) => (FrameKind::Data, SendPayload::Data(slice.clone())),
-            ItemBody::Zero { .. } => (FrameKind::Zero, SendPayload::None),
-            ItemBody::Void => (FrameKind::Void, SendPayload::None),
-            ItemBody::Probe(hash) => (FrameKind::Probe, SendPayload::Control(hash.to_vec())),
-            ItemBody::SyncEnd => (FrameKind::SyncEnd, SendPayload::None),
-            ItemBody::Pending | ItemBody::OnDisk | ItemBody::Fetching => return None,
-        };
+        let left =
+            if injected(Fault::WindowIgnored) { u64::MAX } else { self.granted_bytes.saturating_sub(self.sent_bytes) };
+        let room = FrameRoom { bytes: cx.peer.part_bytes, cost_bytes: left, flushed };
+        let FrameUnit { kind, payload, numbers, first: item, last, length } = next_unit(&self.queue, &room)?;
         let bytes = frame_cost(&payload);
-        if self.sent_bytes + bytes > self.granted_bytes && !injected(Fault::WindowIgnored) {
+        if bytes > left {
             return None;
         }
         self.sent_bytes += bytes;
         if kind == FrameKind::Void {
             cx.coverage.hit(CoveragePoint::VoidSent);
+        }
+        if numbers > 1 {
+            cx.coverage.hit(CoveragePoint::WritesJoined);
         }
         let identity = &common.sb.identity;
         let header = FrameHeader {
@@ -307,14 +305,15 @@ impl PeerStream {
             origin: common.node,
             incarnation: identity.incarnation,
             generation_tag: identity.generation.tag,
-            seq: item.seq,
+            seq: last.seq,
             offset: item.offset,
-            length: item.length,
-            wall: item.wall,
+            length,
+            wall: last.wall,
             flushed,
+            more: numbers as u32 - 1,
             ..FrameHeader::new(kind, cx.peer.session, common.config.id)
         };
-        self.queue.advance(cx.now.mono);
+        (0..numbers).for_each(|_| self.queue.advance(cx.now.mono));
         Some((header, payload))
     }
 

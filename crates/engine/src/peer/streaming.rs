@@ -9,6 +9,7 @@ use crate::peer::sending::Sending;
 use crate::peer::snapshot::CatchUpSnapshot;
 use crate::peer::stream::void_probes;
 use crate::peer::verify::follow_stream;
+use crate::shared::cost::data_bytes;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::state::{Mode, Pause, State};
@@ -141,10 +142,12 @@ impl Peer {
             Sending::Stream(stream) => {
                 let flushed = common.flush_point();
                 let (header, payload) = stream.next_frame(common, cx, flushed)?;
-                if header.flags & flags::RESYNC == 0
-                    && let SendPayload::Data(slice) = &payload
-                {
-                    common.counters.streamed_bytes += u64::from(slice.length);
+                if header.flags & flags::RESYNC == 0 {
+                    common.counters.streamed_bytes += data_bytes(&payload);
+                }
+                if header.more > 0 {
+                    common.counters.joined_writes += u64::from(header.more) + 1;
+                    common.counters.joined_frames += 1;
                 }
                 (stream.owes(), (header, payload))
             }

@@ -66,7 +66,7 @@ impl ReplicaJournal {
     pub fn remember(&mut self, records: &[JournalRecord]) {
         for record in records.iter().filter(|record| !record.resync && record.overwrites()) {
             let range = VolumeRange { volume: record.volume, offset: record.offset, length: record.length };
-            self.kept.landed(record.seq, range);
+            self.kept.landed(record.first, record.seq, range);
         }
     }
 

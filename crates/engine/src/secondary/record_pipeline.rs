@@ -28,6 +28,8 @@ pub(crate) enum RecordContent {
 
 #[derive(Clone, Debug)]
 pub(crate) struct JournalRecord {
+    /// It stands for the numbers from here to `seq`.
+    pub first: Seq,
     pub seq: Seq,
     pub volume: VolumeId,
     pub offset: u64,
@@ -334,6 +336,7 @@ mod tests {
     #[test]
     fn records_touch_where_both_reach_into_one_block() {
         let record = |volume, offset, length| JournalRecord {
+            first: Seq(1),
             seq: Seq(1),
             volume: VolumeId(volume),
             offset,

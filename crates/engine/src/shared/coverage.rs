@@ -34,6 +34,7 @@ coverage_points! {
     NewPairMet,
     HeldUpTooLong,
     WriteSplitInParts,
+    WritesJoined,
     QueueContinued,
     QueueRewound,
     UpdateSyncBegan,

@@ -153,7 +153,7 @@ fn frame_header_table() -> String {
         number("session", 8, 0x99, "of the connection"),
         number("incarnation", 8, 0x94, "the primary's run"),
         number("generation tag", 8, 0x95, "the history"),
-        number("seq", 8, 0x96, ""),
+        number("seq", 8, 0x9696, ""),
         number("offset", 8, 0x97, "on the volume"),
         number("length", 8, 5, "of the range; of data also of the payload"),
         number("wall", 8, 0x98, "the primary's stamp, ns since 1970; never goes back"),
@@ -163,7 +163,7 @@ fn frame_header_table() -> String {
         number("payload bytes", 4, 5, ""),
         number("payload checksum", 4, crc32c::crc32c(b"bytes").into(), ""),
         number("flushed", 8, 0x9b, "flushed at the sender up to here"),
-        zero(4, ""),
+        number("more", 4, 0x9c, "data: stands for so many numbers before its own too"),
         checksum(&image, "of the header"),
     ];
     table("frame header", &image, fields)

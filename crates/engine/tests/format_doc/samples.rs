@@ -146,6 +146,7 @@ pub fn index() -> JournalIndex {
         incarnation: Incarnation(0x88),
         snapshot: 0x89,
         bytes: 0x2000,
+        first: Seq(0x8a8a),
         entries: vec![entry()],
     }
 }
@@ -157,11 +158,12 @@ pub fn header() -> FrameHeader {
         origin: NodeId(0x93),
         incarnation: Incarnation(0x94),
         generation_tag: 0x95,
-        seq: Seq(0x96),
+        seq: Seq(0x9696),
         offset: 0x97,
         wall: Wall(0x98),
         length: 5,
         flushed: Seq(0x9b),
+        more: 0x9c,
         ..FrameHeader::new(FrameKind::Data, SessionId(0x99), GroupId(0x9a))
     }
     .sealed(b"bytes")

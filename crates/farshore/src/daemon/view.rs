@@ -563,6 +563,8 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapsh
             ("writes", now.writes),
             ("written_bytes", now.written_bytes),
             ("streamed_bytes", now.streamed_bytes),
+            ("joined_writes", now.joined_writes),
+            ("joined_frames", now.joined_frames),
             ("resynced_bytes", now.resynced_bytes),
             ("compared_bytes", now.compared_bytes),
             ("shipped_bytes", now.shipped_bytes),

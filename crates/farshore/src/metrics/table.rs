@@ -288,6 +288,8 @@ pub(super) const ROWS: &[MetricRow] = &[
     row("group_scrub_verified_timestamp", Some(Seconds), "With `scrub.every`, on a primary: when the last whole verify ended.",
         Of::Group(Gauge, |group| group.scrub.as_ref().and_then(|scrub| moment(scrub.verified.as_deref()?)))),
     row("group_streamed", Some(Bytes), "Data of writes that was handed to the link, each time it was.", Of::GroupSum("streamed_bytes")),
+    row("group_joined_writes", None, "Writes that went to the link joined to neighbours, each time they did.", Of::GroupSum("joined_writes")),
+    row("group_joined_frames", None, "The frames that they became.", Of::GroupSum("joined_frames")),
     row("group_bitmap_written", Some(Bytes), "Written to bitmap and activity log.", Of::GroupSum("bitmap_bytes")),
     row("group_journal_written", Some(Bytes), "Written to the journal.", Of::GroupSum("journal_bytes")),
     row("group_undo_written", Some(Bytes), "Written to the undo store.", Of::GroupSum("undo_bytes")),

@@ -27,8 +27,9 @@ impl OrderedReplica {
             return;
         }
         let expected = self.progress.received().next();
-        if header.seq != expected {
-            return common.protocol_error(cx, &format!("number {} where {} was expected", header.seq.0, expected.0));
+        if header.first() != expected {
+            return common
+                .protocol_error(cx, &format!("number {} where {} was expected", header.first().0, expected.0));
         }
         // Of a volume without a device the number alone counts, also where the primary's has grown.
         let is_lost =
@@ -56,6 +57,7 @@ impl OrderedReplica {
             _ => (header.volume, header.offset, header.length),
         };
         let record = JournalRecord {
+            first: expected,
             seq: header.seq,
             volume,
             offset,
@@ -170,6 +172,7 @@ impl OrderedReplica {
             incarnation: self.progress.incarnation(),
             snapshot: self.progress.snapshot().map_or(0, |snapshot| snapshot.name),
             bytes,
+            first: records[0].first,
             entries,
         };
         (index, parts)
