@@ -42,6 +42,8 @@ pub(crate) struct GroupCounters {
     pub streamed_bytes: u64,
     pub joined_writes: u64,
     pub joined_frames: u64,
+    pub folded_writes: u64,
+    pub folded_bytes: u64,
     pub resynced_bytes: u64,
     pub compared_bytes: u64,
     pub shipped_bytes: u64,

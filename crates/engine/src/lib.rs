@@ -156,6 +156,8 @@ pub struct GroupConfig {
     pub history_bytes: u64,
     /// Size of [`Store::Queue`]; 0: there is none.
     pub queue_disk_bytes: u64,
+    /// What is overwritten before it was sent is left out (rule 20).
+    pub folds: bool,
 }
 
 /// The shape of the activity log.

@@ -4,6 +4,7 @@ pub mod answers;
 pub mod catch_up;
 pub(crate) mod detached;
 pub mod disk_queue;
+mod epoch;
 pub mod forks;
 mod framing;
 pub mod meeting;

@@ -85,6 +85,9 @@ pub struct GroupStatus {
     /// Writes that travelled joined to neighbours, each time they did, and the frames that they became.
     pub joined_writes: u64,
     pub joined_frames: u64,
+    /// Writes that were left out, as later ones that travelled with them overwrote them, and their bytes.
+    pub folded_writes: u64,
+    pub folded_bytes: u64,
     /// Of regions, read for a sync: compared, sent or reported to be zero.
     pub resynced_bytes: u64,
     /// Of them, those whose hash was asked about, and those that went as data.

@@ -94,6 +94,7 @@ impl LonePrimary {
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_MIN,
             queue_disk_bytes: 0,
+            folds: false,
         };
         let config = NodeConfig {
             node: NODE,

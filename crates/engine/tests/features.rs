@@ -32,6 +32,7 @@ fn group(role: Role) -> GroupConfig {
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
+        folds: false,
     }
 }
 

@@ -37,6 +37,7 @@ impl TestPrimary {
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_MIN,
             queue_disk_bytes: 0,
+            folds: false,
         };
         let config = NodeConfig {
             node: NodeId(0),

@@ -133,6 +133,7 @@ fn start_with(mut superblocks: Vec<u8>, batch: &[u8], undo: &[u8]) -> Started {
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
+        folds: false,
     };
     let config = NodeConfig {
         node: NodeId(0),

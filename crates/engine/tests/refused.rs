@@ -27,6 +27,7 @@ fn node() -> Node {
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
+        folds: false,
     };
     Node::new(NodeConfig {
         node: NodeId(0),

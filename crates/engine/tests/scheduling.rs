@@ -41,6 +41,7 @@ impl FakeNode {
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_DEFAULT,
             queue_disk_bytes: 0,
+            folds: false,
         };
         let config = NodeConfig {
             node: NodeId(0),

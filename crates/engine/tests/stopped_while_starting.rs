@@ -47,6 +47,7 @@ impl FakePrimaries {
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_MIN,
             queue_disk_bytes: 0,
+            folds: false,
         };
         let config = NodeConfig {
             node: NodeId(0),

@@ -198,6 +198,8 @@ fn made_up(groups: usize) -> PageFacts {
         "streamed_bytes",
         "joined_writes",
         "joined_frames",
+        "folded_writes",
+        "folded_bytes",
         "bitmap_bytes",
         "journal_bytes",
         "undo_bytes",

@@ -55,6 +55,7 @@ impl Victim {
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_MIN,
             queue_disk_bytes: 0,
+            folds: false,
         };
         let node = Node::new(NodeConfig {
             node: NodeId(1),

@@ -33,6 +33,7 @@ fn config(id: u16, starts_as: Role) -> NodeConfig {
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_DEFAULT,
         queue_disk_bytes: 0,
+        folds: false,
     };
     NodeConfig {
         node: NodeId(id),

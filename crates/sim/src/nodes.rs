@@ -258,6 +258,7 @@ impl SimCluster {
             activity: o.activity,
             history_bytes: o.history_bytes,
             queue_disk_bytes: o.queue_disk_bytes,
+            folds: o.folds,
         }
     }
 

@@ -17,6 +17,7 @@ mod failed_group;
 mod fine_regions;
 mod first_meeting;
 mod first_sync_interrupted;
+mod folding;
 mod fork_policy;
 mod forks;
 mod forks_in_full;

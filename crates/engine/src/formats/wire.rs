@@ -177,7 +177,7 @@ pub mod flags {
     pub const NO_HOLE: u16 = 4;
     /// ProbeResult: hashes were equal.
     pub const EQUAL: u16 = 8;
-    /// Tail, Bits, Union: nothing follows.
+    /// Tail, Bits, Union, and of an epoch: nothing follows.
     pub const LAST: u16 = 16;
     /// Tail: more was confirmed than is named, and nobody knows what.
     pub const UNKNOWN: u16 = 32;
@@ -193,6 +193,8 @@ pub mod flags {
     pub const TOO_LARGE: u16 = 1024;
     /// Saved: it is not, as too many earlier deltas are kept.
     pub const TOO_MANY: u16 = 2048;
+    /// Data, Zero, Void: one step with those before and behind it that have the flag, the last one with `LAST`.
+    pub const EPOCH: u16 = 4096;
 }
 
 /// A frame's header, decoded. Fields that a kind does not use are zero.
@@ -217,7 +219,7 @@ pub struct FrameHeader {
     pub payload_crc: u32,
     /// Frames of a stream, Tick: every write of the sender's volumes up to here is flushed there.
     pub flushed: Seq,
-    /// Data: it stands for so many numbers before its own too.
+    /// Data, and whatever is of an epoch: it stands for so many numbers before its own too.
     pub more: u32,
 }
 
@@ -386,10 +388,16 @@ impl FrameHeader {
         Ok(header)
     }
 
+    /// What an epoch can be of.
+    pub fn may_be_of_epoch(&self) -> bool {
+        matches!(self.kind, FrameKind::Data | FrameKind::Zero | FrameKind::Void)
+    }
+
     /// Only what is written has neighbours; a number has others before it, but not without bound.
     fn may_stand_for_more(&self) -> bool {
         let more = u64::from(self.more);
-        more == 0 || self.kind == FrameKind::Data && more < self.seq.0 && more < RUN_MAX
+        let is_write = self.kind == FrameKind::Data || self.flags & flags::EPOCH != 0 && self.may_be_of_epoch();
+        more == 0 || is_write && more < self.seq.0 && more < RUN_MAX
     }
 
     /// A field that is further than anything counts: what is behind this check adds without a thought.

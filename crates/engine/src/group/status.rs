@@ -209,6 +209,8 @@ impl ShownGroup<'_> {
             streamed_bytes: common.counters.streamed_bytes,
             joined_writes: common.counters.joined_writes,
             joined_frames: common.counters.joined_frames,
+            folded_writes: common.counters.folded_writes,
+            folded_bytes: common.counters.folded_bytes,
             resynced_bytes: common.counters.resynced_bytes,
             compared_bytes: common.counters.compared_bytes,
             shipped_bytes: common.counters.shipped_bytes,

@@ -132,6 +132,7 @@ mod tests {
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_DEFAULT,
             queue_disk_bytes: 0,
+            folds: false,
         };
         Node::new(NodeConfig {
             node: NodeId(0),

@@ -13,6 +13,7 @@ use crate::formats::wire::{FrameKind, flags};
 use crate::ids::Seq;
 use crate::injected_fault::{Fault, injected};
 use crate::limits::SLICES_MAX;
+use crate::peer::epoch::SendEpoch;
 use crate::peer::queue::{ItemBody, QueueItem, StreamQueue};
 use crate::shared::cost::cost;
 use crate::{SendPayload, Slice};
@@ -33,7 +34,7 @@ pub(super) struct FrameRoom {
 pub(super) struct FrameUnit<'a> {
     pub kind: FrameKind,
     pub payload: SendPayload,
-    /// Numbers of the queue, from the next one on, that it stands for.
+    /// Numbers of the queue, from the next one on, that it stands for; the first of them may be left out.
     pub numbers: usize,
     pub first: &'a QueueItem,
     pub last: &'a QueueItem,
@@ -41,24 +42,48 @@ pub(super) struct FrameUnit<'a> {
 }
 
 /// The next frame's; `None`: its bytes are not at hand.
-pub(super) fn next_unit<'a>(queue: &'a StreamQueue, room: &FrameRoom) -> Option<FrameUnit<'a>> {
-    let item = queue.next_ready()?;
+pub(super) fn next_unit<'a>(
+    queue: &'a StreamQueue,
+    epoch: Option<&SendEpoch>,
+    room: &FrameRoom,
+) -> Option<FrameUnit<'a>> {
+    let is_left_out = |item: &&QueueItem| epoch.is_some_and(|epoch| epoch.leaves_out(item.seq));
+    let left_out = queue.unsent().take_while(is_left_out).count();
+    let item = queue.unsent().nth(left_out)?;
+    if item.body.is_awaited() {
+        return None;
+    }
     let (kind, payload) = match &item.body {
         ItemBody::OnDisk if injected(Fault::SpilledSentAsZeroes) => (FrameKind::Zero, SendPayload::None),
-        ItemBody::Data(slice) => return Some(joined(queue, item, slice, room)),
+        ItemBody::Data(slice) => return Some(joined((queue, left_out), epoch, (item, slice), room)),
         ItemBody::Zero { .. } => (FrameKind::Zero, SendPayload::None),
         ItemBody::Void => (FrameKind::Void, SendPayload::None),
         ItemBody::Probe(hash) => (FrameKind::Probe, SendPayload::Control(hash.to_vec())),
         ItemBody::SyncEnd => (FrameKind::SyncEnd, SendPayload::None),
         ItemBody::Pending | ItemBody::OnDisk | ItemBody::Fetching => return None,
     };
-    Some(FrameUnit { kind, payload, numbers: 1, first: item, last: item, length: item.length })
+    Some(FrameUnit { kind, payload, numbers: left_out + 1, first: item, last: item, length: item.length })
 }
 
 /// A write, and those behind it that continue it.
-fn joined<'a>(queue: &'a StreamQueue, first: &'a QueueItem, slice: &Slice, room: &FrameRoom) -> FrameUnit<'a> {
+///
+/// `left_out`: so many numbers before it are.
+fn joined<'a>(
+    (queue, left_out): (&'a StreamQueue, usize),
+    epoch: Option<&SendEpoch>,
+    (first, slice): (&'a QueueItem, &Slice),
+    room: &FrameRoom,
+) -> FrameUnit<'a> {
     let (mut slices, mut last, mut length) = (vec![slice.clone()], first, first.length);
-    for item in queue.unsent().skip(1) {
+    let mut numbers = left_out + 1;
+    let is_left_out = |item: &QueueItem| epoch.is_some_and(|epoch| epoch.leaves_out(item.seq));
+    for (at, item) in queue.unsent().enumerate().skip(numbers) {
+        if epoch.is_some_and(|epoch| !epoch.contains(item.seq)) {
+            break;
+        }
+        if is_left_out(item) {
+            continue;
+        }
         let ItemBody::Data(slice) = &item.body else { break };
         let continues = item.volume == first.volume && item.offset == first.offset + length;
         let is_alike = item.flags == first.flags && item.flags & flags::RESYNC == 0;
@@ -68,9 +93,9 @@ fn joined<'a>(queue: &'a StreamQueue, first: &'a QueueItem, slice: &Slice, room:
             break;
         }
         slices.push(slice.clone());
-        (last, length) = (item, sum);
+        (last, length, numbers) = (item, sum, at + 1);
     }
-    FrameUnit { kind: FrameKind::Data, numbers: slices.len(), payload: payload_of(slices), first, last, length }
+    FrameUnit { kind: FrameKind::Data, numbers, payload: payload_of(slices), first, last, length }
 }
 
 fn payload_of(mut slices: Vec<Slice>) -> SendPayload {
@@ -116,7 +141,7 @@ mod tests {
     /// How many numbers each of the frames stands for.
     fn frames(queue: &mut StreamQueue, room: &FrameRoom) -> Vec<usize> {
         core::iter::from_fn(|| {
-            let unit = next_unit(queue, room)?;
+            let unit = next_unit(queue, None, room)?;
             let slices = match &unit.payload {
                 SendPayload::Data(_) => 1,
                 SendPayload::Gathered(slices) => slices.len(),
@@ -156,7 +181,7 @@ mod tests {
         assert_eq!(of(&[(0, 0, flags::RESYNC), (0, 1, flags::RESYNC)]), [1; 2], "a region of a sync is none");
         let mut with_void = queue(&[(0, 0, 0), (0, 1, 0), (0, 2, 0)]);
         with_void.void(Seq(2));
-        let first = next_unit(&with_void, &PLENTY).map(|unit| unit.numbers);
+        let first = next_unit(&with_void, None, &PLENTY).map(|unit| unit.numbers);
         assert_eq!(first, Some(1), "a number between them that is no write");
     }
 }

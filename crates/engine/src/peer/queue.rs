@@ -29,7 +29,7 @@ pub(crate) enum ItemBody {
 
 impl ItemBody {
     /// Its bytes are read from a disk of this node before it can be sent.
-    fn is_awaited(&self) -> bool {
+    pub fn is_awaited(&self) -> bool {
         match self {
             ItemBody::OnDisk => !injected(Fault::SpilledSentAsZeroes),
             ItemBody::Pending | ItemBody::Fetching => true,

@@ -8,6 +8,7 @@ use crate::formats::identity::UnbrokenRun;
 use crate::formats::wire::{Ack, FrameHeader, FrameKind, flags};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
+use crate::peer::epoch::{EpochRoom, Folding, SendEpoch};
 use crate::peer::framing::{FrameRoom, FrameUnit, next_unit};
 use crate::peer::queue::{ItemBody, QueueItem, QueueRecord, StreamQueue};
 use crate::peer::stream::pass::SyncPass;
@@ -63,6 +64,7 @@ pub(crate) struct PeerStream {
     alone_through: Option<Seq>,
     /// When catching-up began.
     catching_up_since: Mono,
+    folding: Folding,
 }
 
 impl PeerStream {
@@ -84,6 +86,7 @@ impl PeerStream {
             promise_from: None,
             alone_through: None,
             catching_up_since: now,
+            folding: Folding::default(),
         }
     }
 
@@ -285,8 +288,10 @@ impl PeerStream {
         }
         let left =
             if injected(Fault::WindowIgnored) { u64::MAX } else { self.granted_bytes.saturating_sub(self.sent_bytes) };
+        look_for_epoch(self, common, cx, flushed, left);
         let room = FrameRoom { bytes: cx.peer.part_bytes, cost_bytes: left, flushed };
-        let FrameUnit { kind, payload, numbers, first: item, last, length } = next_unit(&self.queue, &room)?;
+        let FrameUnit { kind, payload, numbers, first: item, last, length } =
+            next_unit(&self.queue, self.folding.epoch(), &room)?;
         let bytes = frame_cost(&payload);
         if bytes > left {
             return None;
@@ -300,7 +305,9 @@ impl PeerStream {
         }
         let identity = &common.sb.identity;
         let header = FrameHeader {
-            flags: item.flags | if matches!(item.body, ItemBody::Zero { no_hole: true }) { flags::NO_HOLE } else { 0 },
+            flags: item.flags
+                | epoch_flags(self.folding.epoch(), last.seq)
+                | if matches!(item.body, ItemBody::Zero { no_hole: true }) { flags::NO_HOLE } else { 0 },
             volume: item.volume,
             origin: common.node,
             incarnation: identity.incarnation,
@@ -314,6 +321,9 @@ impl PeerStream {
             ..FrameHeader::new(kind, cx.peer.session, common.config.id)
         };
         (0..numbers).for_each(|_| self.queue.advance(cx.now.mono));
+        if let Some(grant) = self.folding.sent(header.seq) {
+            (self.granted_bytes, self.recalls) = grant;
+        }
         Some((header, payload))
     }
 
@@ -348,7 +358,8 @@ impl PeerStream {
             return Err("an acknowledgement that notes a flush of what it has not applied");
         }
         (self.received_at_peer, self.durable_at_peer, self.applied_at_peer) = (ack.received, ack.durable, ack.applied);
-        (self.granted_bytes, self.recalls) = (ack.granted_bytes, recalls);
+        (self.granted_bytes, self.recalls) =
+            self.folding.grant((self.granted_bytes, self.recalls), (ack.granted_bytes, recalls));
         self.queue.confirm(ack.durable);
         Ok(before != [ack.received, ack.durable, ack.applied])
     }
@@ -356,11 +367,13 @@ impl PeerStream {
     /// The link is lost: nothing is sent until the peer has said where it stands.
     pub fn close(&mut self) {
         self.open = false;
+        self.folding.forget();
     }
 
     /// The link is back, and the peer stands there.
     pub fn reopen(&mut self, received: Seq, granted_bytes: u64, now: Mono, keeps_promise: bool) {
         self.queue.rewind(received);
+        self.folding.forget();
         (self.open, self.stage) = (true, StreamStage::CatchingUp);
         (self.granted_bytes, self.sent_bytes, self.recalls) = (granted_bytes, 0, 0);
         // A crash of the peer may have lost what it had received but not landed.
@@ -380,6 +393,31 @@ impl PeerStream {
         assert!(self.received_at_peer <= last, "the peer is not ahead of us");
         assert_eq!(self.queue.last(), last, "a stream has every number from its first on");
         assert!(self.stage != StreamStage::Replicating || self.keeps_promise(), "the promise of the mode holds");
+    }
+}
+
+/// Writes that were left out since this was last asked, and their bytes.
+pub(crate) fn take_left_out(stream: &mut PeerStream) -> (u64, u64) {
+    stream.folding.take_left_out()
+}
+
+/// What a frame of the epoch says of that.
+fn epoch_flags(epoch: Option<&SendEpoch>, last: Seq) -> u16 {
+    epoch.map_or(0, |epoch| flags::EPOCH | if epoch.last() == last { flags::LAST } else { 0 })
+}
+
+/// What follows may be folded: nobody waits for the peer to have it, and nothing but writes travels. `left`: of the peer's window.
+fn look_for_epoch(stream: &mut PeerStream, common: &GroupCommon, cx: &mut Cx, flushed: Seq, left: u64) {
+    // What a disk queue has to be read back for waits for room, which an epoch that is half sent would not make.
+    let may_fold = common.config.folds && common.config.queue_disk_bytes == 0 && !stream.has_pass();
+    if !may_fold || stream.is_promised() && !common.settings.mode.follows_behind() {
+        return;
+    }
+    // A second of the link, so that what the peer names is no older than that.
+    let bytes = cx.peer.rate.unwrap_or(limits::EPOCH_BYTES_MAX).max(limits::PART_BYTES_MIN);
+    stream.folding.look(&stream.queue, EpochRoom { bytes, cost_bytes: left / 2, flushed });
+    if stream.folding.epoch().is_some_and(|epoch| stream.queue.first_unsent() == Some(epoch.first())) {
+        cx.coverage.hit(CoveragePoint::EpochFolded);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::ids::*;
 use crate::peer::Peer;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::CatchUpSnapshot;
-use crate::peer::stream::void_probes;
+use crate::peer::stream::{take_left_out, void_probes};
 use crate::peer::verify::follow_stream;
 use crate::shared::cost::data_bytes;
 use crate::shared::coverage::CoveragePoint;
@@ -145,10 +145,13 @@ impl Peer {
                 if header.flags & flags::RESYNC == 0 {
                     common.counters.streamed_bytes += data_bytes(&payload);
                 }
-                if header.more > 0 {
-                    common.counters.joined_writes += u64::from(header.more) + 1;
+                if let SendPayload::Gathered(slices) = &payload {
+                    common.counters.joined_writes += slices.len() as u64;
                     common.counters.joined_frames += 1;
                 }
+                let (writes, bytes) = take_left_out(stream);
+                common.counters.folded_writes += writes;
+                common.counters.folded_bytes += bytes;
                 (stream.owes(), (header, payload))
             }
             Sending::Snapshot(snapshot) => (snapshot.peer_owes(), snapshot.next_frame(common, cx)?),

@@ -43,6 +43,8 @@ pub(crate) struct JournalRecord {
     pub resync: bool,
     /// Void: from here on the volume is set aside.
     pub sets_aside: bool,
+    /// The next one is of the same epoch: both land in one batch, and nobody stands between them.
+    pub continues: bool,
 }
 
 impl JournalRecord {
@@ -114,6 +116,8 @@ struct ApplyingRecord {
 pub(crate) struct RecordPipeline {
     /// What the primary may send. Whatever leaves the way gives its room back.
     pub window: ReceiveWindow,
+    /// An epoch whose last record is not here yet: nothing of it counts as received.
+    open: Vec<JournalRecord>,
     landing: VecDeque<JournalRecord>,
     batches: VecDeque<RecordBatch>,
     to_apply: VecDeque<JournalRecord>,
@@ -126,6 +130,7 @@ impl RecordPipeline {
     pub fn new(window: ReceiveWindow) -> RecordPipeline {
         RecordPipeline {
             window,
+            open: Vec::new(),
             landing: VecDeque::new(),
             batches: VecDeque::new(),
             to_apply: VecDeque::new(),
@@ -141,9 +146,26 @@ impl RecordPipeline {
     pub fn receive(&mut self, record: JournalRecord) -> bool {
         let fits = self.window.receive(record.cost);
         if fits {
-            self.landing.push_back(record);
+            let continues = record.continues;
+            self.open.push(record);
+            if !continues {
+                self.landing.extend(self.open.drain(..));
+            }
         }
         fits
+    }
+
+    /// The last number of an epoch that came in part, how many records it has, and their payload.
+    pub fn open_epoch(&self) -> Option<(Seq, usize, u64)> {
+        let last = self.open.last()?.seq;
+        Some((last, self.open.len(), self.open.iter().map(JournalRecord::payload_bytes).sum()))
+    }
+
+    /// What came of an epoch that does not come to its end in this session; whether there was one.
+    pub fn drop_open_epoch(&mut self) -> bool {
+        let was_open = !self.open.is_empty();
+        self.open.drain(..).for_each(|record| self.window.release(record.cost));
+        was_open
     }
 
     pub fn has_unlanded(&self) -> bool {
@@ -160,12 +182,16 @@ impl RecordPipeline {
     /// How many records the next batch takes, what it takes up in the journal, at most about `bytes_max`, and the last of them.
     pub fn next_batch(&self, bytes_max: u64) -> (usize, u64, Seq) {
         let (mut count, mut bytes) = (0, INDEX_BYTES as u64);
-        for record in self.landing.iter().take(ENTRIES_MAX) {
-            if count > 0 && bytes + record.payload_bytes() > bytes_max {
+        let mut step = (0, 0);
+        for record in &self.landing {
+            step = (step.0 + 1, step.1 + record.payload_bytes());
+            if count > 0 && (count + step.0 > ENTRIES_MAX || bytes + step.1 > bytes_max) {
                 break;
             }
-            bytes += record.payload_bytes();
-            count += 1;
+            if !record.continues {
+                (count, bytes) = (count + step.0, bytes + step.1);
+                step = (0, 0);
+            }
         }
         (count, bytes.next_multiple_of(limits::META_BLOCK_BYTES), self.landing[count - 1].seq)
     }
@@ -286,7 +312,14 @@ impl RecordPipeline {
         let batched = self.batches.drain(..).flat_map(|batch| batch.records);
         let saving = self.saving.drain(..).map(|(record, _)| record);
         let applying = self.applying.drain(..).map(|a| a.record);
-        let all = self.landing.drain(..).chain(batched).chain(self.to_apply.drain(..)).chain(saving).chain(applying);
+        let all = self
+            .open
+            .drain(..)
+            .chain(self.landing.drain(..))
+            .chain(batched)
+            .chain(self.to_apply.drain(..))
+            .chain(saving)
+            .chain(applying);
         let changes = all.filter(|record| record.overwrites()).map(|r| (r.volume, r.offset, r.length)).collect();
         self.window.forget_held();
         changes
@@ -295,7 +328,7 @@ impl RecordPipeline {
     /// Nothing more is applied. What is under way goes when it completes.
     pub fn let_go(&mut self, is_under_way: impl Fn(Seq) -> bool) {
         let saving = self.saving.drain(..).map(|(record, _)| record);
-        let waiting = self.landing.drain(..).chain(self.to_apply.drain(..)).chain(saving);
+        let waiting = self.open.drain(..).chain(self.landing.drain(..)).chain(self.to_apply.drain(..)).chain(saving);
         waiting.for_each(|record| self.window.release(record.cost));
         let landed: Vec<u64> = self.batches.iter().filter(|b| b.done).map(|b| b.ordinal).collect();
         landed.into_iter().for_each(|ordinal| self.let_go_of_batch(ordinal));
@@ -347,6 +380,7 @@ mod tests {
             cost: 0,
             resync: false,
             sets_aside: false,
+            continues: false,
         };
         let touches = |a: &JournalRecord, b: &JournalRecord| {
             assert_eq!(a.touches(b, 4096), b.touches(a, 4096));

@@ -212,6 +212,8 @@ impl JournalReplay {
                 cost: 0,
                 resync: e.resync,
                 sets_aside: e.sets_aside,
+                // The batch is there, and with it all of each epoch.
+                continues: false,
             })
             .collect();
         self.last = index.last();

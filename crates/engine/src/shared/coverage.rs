@@ -35,6 +35,7 @@ coverage_points! {
     HeldUpTooLong,
     WriteSplitInParts,
     WritesJoined,
+    EpochFolded,
     QueueContinued,
     QueueRewound,
     UpdateSyncBegan,

@@ -139,6 +139,7 @@ fn frame_flags() -> String {
         (wire::flags::SETS_ASIDE, "from here on the volume is set aside"),
         (wire::flags::TOO_LARGE, "the file of what is to be saved would be too large"),
         (wire::flags::TOO_MANY, "too many earlier deltas are kept"),
+        (wire::flags::EPOCH, "of an [epoch](#epochs)"),
     ];
     flags.map(|(bit, meaning)| format!("{bit} {meaning}")).join("; ")
 }
@@ -163,7 +164,7 @@ fn frame_header_table() -> String {
         number("payload bytes", 4, 5, ""),
         number("payload checksum", 4, crc32c::crc32c(b"bytes").into(), ""),
         number("flushed", 8, 0x9b, "flushed at the sender up to here"),
-        number("more", 4, 0x9c, "data: stands for so many numbers before its own too"),
+        number("more", 4, 0x9c, "of data and of an epoch: it stands for so many numbers before its own too"),
         checksum(&image, "of the header"),
     ];
     table("frame header", &image, fields)

@@ -494,6 +494,7 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
             .as_ref()
             .and_then(|stores| stores.queue.as_ref())
             .map_or(0, |queue| queue.size_bytes()),
+        folds: false,
     }
 }
 

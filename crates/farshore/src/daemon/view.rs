@@ -565,6 +565,8 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapsh
             ("streamed_bytes", now.streamed_bytes),
             ("joined_writes", now.joined_writes),
             ("joined_frames", now.joined_frames),
+            ("folded_writes", now.folded_writes),
+            ("folded_bytes", now.folded_bytes),
             ("resynced_bytes", now.resynced_bytes),
             ("compared_bytes", now.compared_bytes),
             ("shipped_bytes", now.shipped_bytes),

@@ -89,6 +89,7 @@ fn config(id: usize, starts_as: Role, shape: &MachineShape) -> NodeConfig {
         activity: ActivityConfig { extent_bytes: 128 << 10, extents: limits::EXTENTS_MIN },
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
+        folds: true,
     };
     NodeConfig {
         node: NodeId(id as u16),

@@ -46,6 +46,7 @@ impl SimOptions {
             bytes_per_s: *rng.pick(&[4_000_000, 12_500_000, 125_000_000]),
             queue_bytes: *rng.pick(&[256 * KIB, 1024 * KIB]),
             queue_disk_bytes: *rng.pick(&[0, 128 * KIB]),
+            folds: SimOptions::folds(seed),
             journal_bytes: 2 * window_bytes,
             window_bytes,
             memory_bytes: groups * window_bytes.min(limits::MEMORY_GROUP_BYTES)

@@ -26,11 +26,15 @@ impl OrderedReplica {
             // Of a primary that was overtaken: this node was promoted while it was on its way, and is demoted again.
             return;
         }
-        let expected = self.progress.received().next();
+        let open = self.way.open_epoch();
+        let expected = open.map_or(self.progress.received(), |(last, ..)| last).next();
         if header.first() != expected {
             return common
                 .protocol_error(cx, &format!("number {} where {} was expected", header.first().0, expected.0));
         }
+        let Some(continues) = self.continues_epoch(header) else {
+            return common.protocol_error(cx, &format!("number {} in an epoch that cannot be", header.seq.0));
+        };
         // Of a volume without a device the number alone counts, also where the primary's has grown.
         let is_lost =
             !matches!(header.kind, FrameKind::Void | FrameKind::SyncEnd) && common.volumes.is_detached(header.volume);
@@ -68,15 +72,33 @@ impl OrderedReplica {
             cost: cost(payload_bytes),
             resync: header.flags & flags::RESYNC != 0,
             sets_aside,
+            continues,
         };
         if !self.way.receive(record) {
             return common.protocol_error(cx, "more than the window allows");
         }
-        self.progress.receive(header.seq, header.wall);
         self.streaming = true;
+        if continues {
+            return;
+        }
+        self.progress.receive(header.seq, header.wall);
         self.journal.flushed_by_primary(header.flushed.min(header.seq));
         self.trim_if_pressed(common, cx);
         self.ack_due |= header.flags & flags::WANT_RECEIVED != 0;
+    }
+
+    /// Whether what comes next is of the same epoch; `None`: it is of one that cannot be. One batch of the journal has to hold it.
+    fn continues_epoch(&self, header: &FrameHeader) -> Option<bool> {
+        let is_of_one = header.flags & flags::EPOCH != 0;
+        let (_, records, bytes) = self.way.open_epoch().unwrap_or_default();
+        if !is_of_one {
+            return (records == 0).then_some(false);
+        }
+        let is_plain = header.may_be_of_epoch() && header.flags & (flags::RESYNC | flags::SETS_ASIDE) == 0;
+        let bytes = bytes + u64::from(header.payload_bytes);
+        let fits = records < limits::EPOCH_FRAMES_MAX && bytes <= limits::EPOCH_BYTES_MAX && self.journal.takes(bytes);
+        let may_be = is_plain && fits && self.progress.snapshot().is_none();
+        may_be.then_some(header.flags & flags::LAST == 0 && !injected(Fault::EpochLandsOpen))
     }
 
     /// Gathers what has arrived into batches; called when a turn's inputs are handled, so that what arrives together

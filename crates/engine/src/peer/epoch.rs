@@ -1,0 +1,355 @@
+//! Folding: what is overwritten before it was sent is left out, and the peer takes all that is sent of such a stretch in one step.
+//!
+//! An *epoch* is a run of numbers of the queue that are not sent yet. A write in it whose every byte later writes of the epoch overwrite is
+//! left out. What is between would have been an image without it, so the epoch is atomic at the peer: no position inside is ever named. The
+//! peer writes it to its journal as one batch, which bounds it.
+//!
+//! The queue keeps what is left out until it is confirmed. A session that is lost loses the epoch, and nothing else.
+//!
+//! Only what is flushed here is taken into an epoch, for the reason for which only that is joined ([`crate::peer::framing`]).
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::formats::wire::flags;
+use crate::ids::{Seq, VolumeId};
+use crate::injected_fault::{Fault, injected};
+use crate::limits::{EPOCH_BYTES_MAX, EPOCH_FRAMES_MAX, EPOCH_TIME, RUN_MAX};
+use crate::peer::queue::{ItemBody, QueueItem, StreamQueue};
+use crate::shared::cost::cost;
+
+/// Numbers that the peer takes in one step.
+#[derive(Debug)]
+pub(super) struct SendEpoch {
+    first: Seq,
+    last: Seq,
+    /// Of each number, whether it is left out.
+    left_out: Vec<bool>,
+    /// Their bytes.
+    left_out_bytes: u64,
+}
+
+impl SendEpoch {
+    pub fn first(&self) -> Seq {
+        self.first
+    }
+
+    pub fn last(&self) -> Seq {
+        self.last
+    }
+
+    pub fn leaves_out(&self, seq: Seq) -> bool {
+        let at = seq.0.checked_sub(self.first.0).and_then(|at| usize::try_from(at).ok());
+        at.and_then(|at| self.left_out.get(at)).copied().unwrap_or(false)
+    }
+
+    pub fn contains(&self, seq: Seq) -> bool {
+        (self.first..=self.last).contains(&seq)
+    }
+}
+
+/// What bounds an epoch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EpochRoom {
+    pub bytes: u64,
+    /// What it may take of the peer's window.
+    pub cost_bytes: u64,
+    /// Every number up to here is flushed on this node.
+    pub flushed: Seq,
+}
+
+/// A primary's grant, and how often it went back.
+pub(super) type Grant = (u64, u64);
+
+/// The epoch that is being sent.
+#[derive(Debug, Default)]
+pub(super) struct Folding {
+    epoch: Option<SendEpoch>,
+    /// Up to here there is nothing to leave out.
+    examined: Seq,
+    /// A smaller grant came while an epoch was under way: it counts from the epoch's end on.
+    later_grant: Option<Grant>,
+    /// Writes that were left out and not counted yet, and their bytes.
+    uncounted: (u64, u64),
+}
+
+impl Folding {
+    pub fn epoch(&self) -> Option<&SendEpoch> {
+        self.epoch.as_ref()
+    }
+
+    /// What is sent next may begin an epoch.
+    pub fn look(&mut self, queue: &StreamQueue, room: EpochRoom) {
+        if self.epoch.is_some() || queue.first_unsent().is_none_or(|next| next <= self.examined) {
+            return;
+        }
+        let found = find(queue, room);
+        self.examined = found.as_ref().map_or(self.examined, |(epoch, _)| epoch.last);
+        self.epoch = found.filter(|(_, folds)| *folds).map(|(epoch, _)| epoch);
+    }
+
+    /// All through here was sent. The grant that counts from here on, if another one was put off.
+    pub fn sent(&mut self, through: Seq) -> Option<Grant> {
+        let epoch = self.epoch.take_if(|epoch| epoch.last <= through)?;
+        self.uncounted.0 += epoch.left_out.iter().filter(|is_out| **is_out).count() as u64;
+        self.uncounted.1 += epoch.left_out_bytes;
+        self.later_grant.take()
+    }
+
+    /// Writes that were left out since this was last asked, and their bytes.
+    pub fn take_left_out(&mut self) -> (u64, u64) {
+        core::mem::take(&mut self.uncounted)
+    }
+
+    /// The peer may have promised the room for an epoch to others, once it has heard that this node goes by less. So it hears so when the
+    /// epoch is sent.
+    pub fn grant(&mut self, now: Grant, new: Grant) -> Grant {
+        let goes_back = new.0 < now.0 && self.epoch.is_some() && !injected(Fault::RecallStrandsEpoch);
+        self.later_grant = Some(new).filter(|_| goes_back);
+        if goes_back { now } else { new }
+    }
+
+    /// The session is lost: what is left is looked at anew.
+    pub fn forget(&mut self) {
+        *self = Folding::default();
+    }
+}
+
+/// Where in a volume what a write of the epoch wrote still stands at its end: by volume and offset, the end and the write's index.
+#[derive(Default)]
+struct Standing(BTreeMap<(VolumeId, u64), (u64, usize)>);
+
+impl Standing {
+    /// `by` writes there. Of each write before it that stood there, what it loses.
+    fn write(&mut self, volume: VolumeId, start: u64, end: u64, by: usize, mut loses: impl FnMut(usize, u64)) {
+        let before = self.0.range(..(volume, start)).next_back();
+        let from = before.filter(|((of, _), (its_end, _))| *of == volume && *its_end > start).map(|(key, _)| *key);
+        let first = from.unwrap_or((volume, start));
+        let met: Vec<_> = self.0.range(first..(volume, end)).map(|(key, value)| (*key, *value)).collect();
+        for ((_, its_start), (its_end, owner)) in met {
+            self.0.remove(&(volume, its_start));
+            loses(owner, its_end.min(end) - its_start.max(start));
+            if its_start < start {
+                self.0.insert((volume, its_start), (start, owner));
+            }
+            if its_end > end {
+                self.0.insert((volume, end), (its_end, owner));
+            }
+        }
+        self.0.insert((volume, start), (end, by));
+    }
+}
+
+/// The longest run from what is sent next on that may be an epoch, and whether anything of it is left out.
+fn find(queue: &StreamQueue, room: EpochRoom) -> Option<(SendEpoch, bool)> {
+    let begins = queue.unsent().next()?.wall;
+    let may_be = |item: &&QueueItem| {
+        let in_time = item.wall.0.saturating_sub(begins.0) <= EPOCH_TIME.as_nanos() as u64;
+        let is_flushed = item.seq <= room.flushed || injected(Fault::FoldUnflushed);
+        !is_barrier(item) && in_time && is_flushed
+    };
+    let mut standing = Standing::default();
+    // What is left of each.
+    let mut left: Vec<u64> = Vec::new();
+    let (mut frames, mut bytes, mut cost_bytes) = (0, 0, 0);
+    let items: Vec<&QueueItem> = queue.unsent().take(RUN_MAX as usize - 1).take_while(may_be).collect();
+    for (at, item) in items.iter().enumerate() {
+        let (payload, costs) = costs_of(item);
+        if frames == EPOCH_FRAMES_MAX
+            || bytes + payload > room.bytes.min(EPOCH_BYTES_MAX)
+            || cost_bytes + costs > room.cost_bytes
+        {
+            break;
+        }
+        (frames, bytes, cost_bytes) = (frames + 1, bytes + payload, cost_bytes + costs);
+        left.push(item.length);
+        standing.write(item.volume, item.offset, item.offset + item.length, at, |owner, lost| {
+            left[owner] -= lost.min(left[owner]);
+            if left[owner] == 0 {
+                let (payload, costs) = costs_of(items[owner]);
+                (frames, bytes, cost_bytes) = (frames - 1, bytes - payload, cost_bytes - costs);
+            }
+        });
+    }
+    let (first, last) = (items.first()?, items.get(left.len().checked_sub(1)?)?);
+    let left_out: Vec<bool> = left.iter().map(|left| *left == 0).collect();
+    let folds = left_out.contains(&true);
+    let left_out_bytes = items.iter().zip(&left_out).filter(|(_, is_out)| **is_out).map(|(item, _)| item.length).sum();
+    Some((SendEpoch { first: first.seq, last: last.seq, left_out, left_out_bytes }, folds))
+}
+
+/// Its payload, and what it costs the peer.
+fn costs_of(item: &QueueItem) -> (u64, u64) {
+    let payload = if matches!(item.body, ItemBody::Data(_)) { item.length } else { 0 };
+    (payload, cost(payload))
+}
+
+/// What has its own place in the order, or is not at hand.
+fn is_barrier(item: &QueueItem) -> bool {
+    let is_write = matches!(item.body, ItemBody::Data(_) | ItemBody::Zero { .. });
+    !is_write || item.flags & !flags::WANT_RECEIVED != 0 || item.length == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::queue::QueueRecord;
+    use crate::time::{Mono, Wall};
+    use crate::{Buf, Slice};
+    use alloc::sync::Arc;
+    use alloc::vec;
+
+    const PLENTY: EpochRoom = EpochRoom { bytes: 1 << 30, cost_bytes: 1 << 30, flushed: Seq(u64::MAX) };
+
+    #[derive(Clone, Copy)]
+    struct Asked {
+        volume: u16,
+        start: u64,
+        end: u64,
+        is_data: bool,
+    }
+
+    fn write(volume: u16, start: u64, end: u64) -> Asked {
+        Asked { volume, start, end, is_data: true }
+    }
+
+    /// Numbers from 1 on, of sectors, a millisecond apart.
+    fn queue(writes: &[Asked]) -> StreamQueue {
+        let mut queue = StreamQueue::new(Seq::NONE, QueueRecord::default());
+        for (seq, asked) in (1..).zip(writes) {
+            let length = (asked.end - asked.start) * 512;
+            let slice = Slice { buf: Buf::new(Arc::new(seq)), start: 0, length: length as u32 };
+            let body = if asked.is_data { ItemBody::Data(slice) } else { ItemBody::Zero { no_hole: false } };
+            queue.push(QueueItem {
+                seq: Seq(seq),
+                volume: VolumeId(asked.volume),
+                offset: asked.start * 512,
+                length,
+                wall: Wall(seq * 1_000_000),
+                flags: 0,
+                body,
+                cost_bytes: cost(length),
+            });
+        }
+        queue
+    }
+
+    /// The last number of the epoch and those that it leaves out, if it leaves out any.
+    fn found(queue: &StreamQueue, room: EpochRoom) -> Option<(u64, Vec<u64>)> {
+        let mut folding = Folding::default();
+        folding.look(queue, room);
+        let epoch = folding.epoch()?;
+        let numbers = epoch.first.0..=epoch.last.0;
+        Some((epoch.last.0, numbers.filter(|seq| epoch.leaves_out(Seq(*seq))).collect()))
+    }
+
+    // proves: rule 20
+    /// Of each sector of each write it is looked whether a later one wrote it again.
+    #[test]
+    fn what_is_left_out_is_what_later_writes_overwrite_as_a_whole() {
+        let mut state = 5u64;
+        let mut draw = |below: u64| {
+            state = crate::ids::mix(state, 1);
+            state % below
+        };
+        let mut folded = 0;
+        for _ in 0..2_000 {
+            let writes: Vec<Asked> = (0..1 + draw(24))
+                .map(|_| {
+                    let start = draw(12);
+                    Asked { volume: draw(2) as u16, start, end: start + 1 + draw(6), is_data: draw(5) > 0 }
+                })
+                .collect();
+            let again = |at: usize, sector: u64| {
+                let later = writes[at + 1..].iter();
+                later.clone().any(|w| w.volume == writes[at].volume && (w.start..w.end).contains(&sector))
+            };
+            let is_out = |at: usize| (writes[at].start..writes[at].end).all(|sector| again(at, sector));
+            let expected: Vec<u64> = (0..writes.len()).filter(|at| is_out(*at)).map(|at| at as u64 + 1).collect();
+            folded += expected.len();
+            let expected = (!expected.is_empty()).then_some((writes.len() as u64, expected));
+            assert_eq!(found(&queue(&writes), PLENTY), expected);
+        }
+        assert!(folded > 5_000, "{folded}");
+    }
+
+    // proves: rule 20, P8
+    #[test]
+    fn an_epoch_ends_at_the_first_of_its_bounds() {
+        let hot: Vec<Asked> = (0..200).map(|n| write(0, n % 4 * 8, n % 4 * 8 + 8)).collect();
+        let last = |room: EpochRoom| found(&queue(&hot), room).map(|(last, _)| last);
+        assert_eq!(last(PLENTY), Some(200));
+        assert_eq!(last(EpochRoom { flushed: Seq(77), ..PLENTY }), Some(77));
+        assert_eq!(
+            (last(EpochRoom { flushed: Seq::NONE, ..PLENTY }), last(EpochRoom { bytes: 4096, ..PLENTY })),
+            (None, None)
+        );
+        assert_eq!(
+            last(EpochRoom { cost_bytes: 4 * cost(4096), ..PLENTY }),
+            None,
+            "the fifth has no room before it folds"
+        );
+        assert_eq!(last(EpochRoom { cost_bytes: 5 * cost(4096), ..PLENTY }), Some(200));
+        let long: Vec<Asked> = (0..1500).map(|n| write(0, n % 4 * 8, n % 4 * 8 + 8)).collect();
+        assert_eq!(found(&queue(&long), PLENTY).map(|(last, _)| last), Some(1001), "a second");
+        let wide: Vec<Asked> = (0..200).map(|n| write(0, n / 2 * 8, n / 2 * 8 + 8)).collect();
+        let (last, left_out) = found(&queue(&wide), PLENTY).expect("each is written twice");
+        assert_eq!(last as usize - left_out.len(), EPOCH_FRAMES_MAX);
+    }
+
+    // proves: rule 20
+    #[test]
+    fn what_has_its_own_place_in_the_order_ends_it() {
+        for flags in [flags::RESYNC, flags::SETS_ASIDE] {
+            let mut queue = queue(&[write(0, 0, 8), write(0, 0, 8), write(0, 0, 8), write(0, 0, 8)]);
+            queue.get_mut(Seq(3)).expect("queued").flags = flags;
+            assert_eq!(found(&queue, PLENTY), Some((2, vec![1])));
+        }
+        for body in [ItemBody::Probe([0; 32]), ItemBody::SyncEnd, ItemBody::Pending, ItemBody::Void, ItemBody::OnDisk] {
+            let mut queue = queue(&[write(0, 0, 8), write(0, 0, 8), write(0, 0, 8), write(0, 0, 8)]);
+            queue.get_mut(Seq(3)).expect("queued").body = body;
+            assert_eq!(found(&queue, PLENTY), Some((2, vec![1])));
+        }
+    }
+
+    // proves: rule 20
+    #[test]
+    fn a_grant_that_goes_back_waits_for_the_end_of_the_epoch() {
+        let queue = queue(&[write(0, 0, 8), write(0, 0, 8)]);
+        let mut folding = Folding::default();
+        assert_eq!(folding.grant((100, 0), (50, 1)), (50, 1), "nothing is under way");
+        folding.look(&queue, PLENTY);
+        assert_eq!(folding.grant((100, 0), (50, 1)), (100, 0));
+        assert_eq!(folding.sent(Seq(1)), None);
+        assert_eq!(folding.sent(Seq(2)), Some((50, 1)));
+        assert_eq!((folding.take_left_out(), folding.take_left_out()), ((1, 4096), (0, 0)));
+        folding.look(&queue, PLENTY);
+        assert!(folding.epoch().is_none(), "looked at already");
+        folding.forget();
+        folding.look(&queue, PLENTY);
+        assert_eq!(folding.grant((100, 0), (50, 1)), (100, 0));
+        assert_eq!(folding.grant((100, 0), (120, 1)), (120, 1));
+        assert_eq!(folding.sent(Seq(2)), None, "a later grant was larger");
+    }
+
+    // proves: rule 20
+    #[test]
+    fn frames_of_an_epoch_stand_for_what_is_left_out_before_them() {
+        use crate::SendPayload;
+        use crate::peer::framing::{FrameRoom, next_unit};
+        let blocks = |list: &[u64]| -> Vec<Asked> { list.iter().map(|n| write(0, n * 8, n * 8 + 8)).collect() };
+        let mut queue = queue(&blocks(&[5, 0, 5, 1, 5, 0, 1, 2, 9]));
+        let mut folding = Folding::default();
+        folding.look(&queue, EpochRoom { flushed: Seq(8), ..PLENTY });
+        let room = FrameRoom { bytes: 1 << 20, cost_bytes: 1 << 20, flushed: Seq(8) };
+        let mut frames = Vec::new();
+        while let Some(unit) = next_unit(&queue, folding.epoch(), &room) {
+            let slices = if let SendPayload::Gathered(slices) = &unit.payload { slices.len() } else { 1 };
+            frames.push((unit.numbers, unit.first.seq.0, unit.last.seq.0, slices));
+            let (numbers, last) = (unit.numbers, unit.last.seq);
+            (0..numbers).for_each(|_| queue.advance(Mono(0)));
+            folding.sent(last);
+        }
+        assert_eq!(frames, [(5, 5, 5, 1), (3, 6, 8, 3), (1, 9, 9, 1)]);
+    }
+}

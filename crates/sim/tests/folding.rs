@@ -1,0 +1,196 @@
+//! What is overwritten before it was sent is left out, and the peer takes what is sent in steps.
+// proves: rule 20
+
+use engine::coverage::CoveragePoint;
+use engine::limits::KIB;
+use engine::state::{Mode, Policy, State};
+use engine::{Command, CommandResult, VerifyOrder};
+use sim::options::SimOptions;
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options};
+
+const PRIMARY: usize = 0;
+const SECONDARY: usize = 1;
+const BLOCK: u64 = 4 * KIB;
+const COUNT: u64 = 60;
+
+fn world_with(options: SimOptions) -> ScenarioWorld {
+    may_inject();
+    let mut world = ScenarioWorld::in_peace(SimOptions { bytes_per_s: 100_000, folds: true, ..options });
+    world.write_done(1, 512 * KIB, 8 * KIB);
+    world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
+    world.drain();
+    world
+}
+
+/// The link takes its time, so that writes wait for it.
+fn slow(mode: Mode) -> ScenarioWorld {
+    world_with(options(mode, Policy::Degrade))
+}
+
+/// Some blocks of two volumes over and over again, now and then a hole, and larger writes across them.
+fn rewrites(world: &mut ScenarioWorld) {
+    for n in 0..COUNT {
+        let (volume, block) = ((n % 2) as u16, n * 7 % 5);
+        match n % 13 {
+            12 => {
+                let hole = world.zero(volume, block * BLOCK, 2 * BLOCK, false);
+                world.answer(hole);
+            }
+            11 => _ = world.write_done(volume, block * BLOCK + 512, 3 * BLOCK),
+            _ => _ = world.write_done(volume, block * BLOCK, BLOCK),
+        }
+    }
+    for volume in 0..2 {
+        let flush = world.flush(volume);
+        world.answer(flush);
+    }
+}
+
+fn folded(world: &ScenarioWorld) -> u64 {
+    world.figures(PRIMARY).folded_writes
+}
+
+#[test]
+fn a_block_that_is_written_again_and_again_goes_once() {
+    let mut world = slow(Mode::Async);
+    let before = world.figures(PRIMARY);
+    (0..COUNT).for_each(|n| _ = world.write_done(0, n % 3 * 2 * BLOCK, BLOCK));
+    let flush = world.flush(0);
+    world.answer(flush);
+    world.drain();
+    let after = world.figures(PRIMARY);
+    assert!(after.folded_writes > COUNT / 3, "{} of {COUNT}", after.folded_writes);
+    let streamed = after.streamed_bytes - before.streamed_bytes;
+    assert_eq!(streamed + after.folded_bytes, COUNT * BLOCK, "each is sent or left out");
+    assert!(world.coverage(PRIMARY, CoveragePoint::EpochFolded) > 0);
+}
+
+#[test]
+fn what_is_left_of_many_writes_is_what_they_left() {
+    let mut world = slow(Mode::Async);
+    rewrites(&mut world);
+    world.drain();
+    assert!(folded(&world) > 10, "{}", folded(&world));
+}
+
+/// Each time a node loses its power, or is killed, at another moment: what it holds then is some moment of the order.
+#[test]
+fn a_node_that_dies_has_all_of_a_step_or_nothing() {
+    let mut met = 0;
+    for node in [PRIMARY, SECONDARY] {
+        for moment in 0..40 {
+            let mut world = slow(Mode::Async);
+            rewrites(&mut world);
+            world.pass(moment * 40 * MILLISECOND);
+            met += u64::from(folded(&world) > 0 && !world.in_step());
+            world.crash(node, moment % 2 == 0, SECOND / 5);
+            world.pass(SECOND);
+            world.unattended = false;
+            world.drain();
+        }
+    }
+    assert!(met > 30, "{met}");
+}
+
+/// What came of a step is forgotten with its session, and comes again.
+#[test]
+fn a_link_that_is_lost_in_the_middle_of_a_step_loses_the_step() {
+    let mut met = 0;
+    for moment in 0..40 {
+        let mut world = slow(Mode::Async);
+        rewrites(&mut world);
+        world.pass(moment * 40 * MILLISECOND);
+        world.cut([false; 2]);
+        world.pass(6 * SECOND);
+        world.cut([true; 2]);
+        world.drain();
+        met += world.coverage(PRIMARY, CoveragePoint::QueueRewound);
+    }
+    assert!(met > 10, "{met}");
+}
+
+/// It does not wait for the end of a step that will not come, and stands where the last one ended.
+#[test]
+fn a_peer_that_is_promoted_in_the_middle_of_a_step_stands_before_it() {
+    let mut met = 0;
+    for moment in 0..40 {
+        let mut world = slow(Mode::Async);
+        rewrites(&mut world);
+        world.pass(moment * 40 * MILLISECOND);
+        met += u64::from(folded(&world) > 0 && !world.in_step());
+        world.cut([false; 2]);
+        world.crash(PRIMARY, true, 20 * SECOND);
+        let promoted = world.promote(SECONDARY, true);
+        assert!(matches!(promoted, CommandResult::Done(_) | CommandResult::Warning(_)), "{promoted:?}");
+        world.pass(SECOND);
+        assert!(world.serves(GROUP));
+    }
+    assert!(met > 10, "{met}");
+}
+
+/// Neither a demotion nor a stop of either node waits for ever, and both nodes hold the same after it.
+#[test]
+fn a_clean_end_in_the_middle_of_a_step_is_one() {
+    for moment in 0..12 {
+        let mut world = slow(Mode::Async);
+        rewrites(&mut world);
+        world.pass(moment * 130 * MILLISECOND);
+        world.stop((moment % 2) as usize);
+        let mut world = slow(Mode::Async);
+        rewrites(&mut world);
+        world.pass(moment * 130 * MILLISECOND);
+        assert!(matches!(world.order(PRIMARY, Command::Demote), CommandResult::Done(_)));
+        world.pass(SECOND);
+        assert!(matches!(world.promote(SECONDARY, false), CommandResult::Done(_)));
+    }
+}
+
+/// A comparison has its place in the order.
+#[test]
+fn a_verify_in_the_backlog_finds_nothing() {
+    let mut world = slow(Mode::Async);
+    rewrites(&mut world);
+    let whole = VerifyOrder { rate_bytes_per_s: None, sample_percent: 100, repair: false, entropy: 7, by_timer: false };
+    assert!(matches!(world.order(PRIMARY, Command::Verify(whole)), CommandResult::Done(_)));
+    rewrites(&mut world);
+    world.drain();
+    assert!(folded(&world) > 0);
+}
+
+/// Somebody waits for each write there, and there is no backlog.
+#[test]
+fn nothing_is_left_out_under_a_promise_nor_before_it_is_flushed_here() {
+    for mode in [Mode::Sync, Mode::Nearsync] {
+        let mut world = slow(mode);
+        let requests: Vec<_> = (0..40).map(|n| world.write(0, n % 2 * BLOCK, BLOCK)).collect();
+        let flush = world.flush(0);
+        requests.into_iter().chain([flush]).for_each(|id| _ = world.answer(id));
+        world.drain();
+        assert_eq!(folded(&world), 0, "{mode:?}");
+    }
+    let mut world = slow(Mode::Async);
+    (0..20).for_each(|n| _ = world.write_done(0, n % 2 * BLOCK, BLOCK));
+    world.drain();
+    assert_eq!(folded(&world), 0);
+}
+
+/// What has to be read back first waits for room, which a step that is half sent would not make.
+#[test]
+fn nothing_is_left_out_beside_a_disk_queue() {
+    let mut world = world_with(SimOptions { queue_disk_bytes: 2 << 20, ..options(Mode::Async, Policy::Degrade) });
+    rewrites(&mut world);
+    world.drain();
+    assert_eq!(folded(&world), 0);
+}
+
+/// A window and a journal that hold hardly more than a few writes.
+#[test]
+fn little_room_at_the_peer_makes_small_steps() {
+    let base = options(Mode::Async, Policy::Degrade);
+    let mut world = world_with(SimOptions { window_bytes: 64 * KIB, journal_bytes: 128 * KIB, ..base });
+    for _ in 0..4 {
+        rewrites(&mut world);
+        world.drain();
+    }
+    assert!(folded(&world) > 0);
+}
