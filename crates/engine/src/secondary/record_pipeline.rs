@@ -111,6 +111,15 @@ struct ApplyingRecord {
     done: bool,
 }
 
+/// What came of an epoch so far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenEpoch {
+    pub first: Seq,
+    pub last: Seq,
+    pub records: usize,
+    pub payload_bytes: u64,
+}
+
 /// Records between the primary's window and the volumes: received, landing in batches, saved for, applied in order.
 #[derive(Debug)]
 pub(crate) struct RecordPipeline {
@@ -155,17 +164,19 @@ impl RecordPipeline {
         fits
     }
 
-    /// The last number of an epoch that came in part, how many records it has, and their payload.
-    pub fn open_epoch(&self) -> Option<(Seq, usize, u64)> {
-        let last = self.open.last()?.seq;
-        Some((last, self.open.len(), self.open.iter().map(JournalRecord::payload_bytes).sum()))
+    /// The epoch that came in part.
+    pub fn open_epoch(&self) -> Option<OpenEpoch> {
+        Some(OpenEpoch {
+            first: self.open.first()?.first,
+            last: self.open.last()?.seq,
+            records: self.open.len(),
+            payload_bytes: self.open.iter().map(JournalRecord::payload_bytes).sum(),
+        })
     }
 
-    /// What came of an epoch that does not come to its end in this session; whether there was one.
-    pub fn drop_open_epoch(&mut self) -> bool {
-        let was_open = !self.open.is_empty();
+    /// The epoch does not come to its end in this session.
+    pub fn drop_open_epoch(&mut self) {
         self.open.drain(..).for_each(|record| self.window.release(record.cost));
-        was_open
     }
 
     pub fn has_unlanded(&self) -> bool {
@@ -302,7 +313,8 @@ impl RecordPipeline {
 
     /// Forgets what was received and has not landed; how many.
     pub fn drop_unlanded(&mut self) -> usize {
-        let dropped = self.landing.len();
+        let dropped = self.landing.len() + self.open.len();
+        self.drop_open_epoch();
         self.landing.drain(..).for_each(|record| self.window.release(record.cost));
         dropped
     }

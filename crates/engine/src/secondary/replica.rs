@@ -118,7 +118,7 @@ impl OrderedReplica {
     // ---- a session, a stream -----------------------------------------------------------------------------------------
 
     pub fn new_session(&mut self) {
-        _ = self.way.drop_open_epoch();
+        self.way.drop_open_epoch();
         self.way.window.restart();
         self.streaming = false;
     }
@@ -131,7 +131,7 @@ impl OrderedReplica {
     /// Another stream begins only when its primary has flushed what it sent before.
     pub fn end_stream(&mut self) {
         self.streaming = false;
-        _ = self.way.drop_open_epoch();
+        self.way.drop_open_epoch();
         self.journal.flushed_by_primary(self.progress.received());
         self.ack_due = true;
     }

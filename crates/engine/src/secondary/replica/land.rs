@@ -27,7 +27,7 @@ impl OrderedReplica {
             return;
         }
         let open = self.way.open_epoch();
-        let expected = open.map_or(self.progress.received(), |(last, ..)| last).next();
+        let expected = open.map_or(self.progress.received(), |open| open.last).next();
         if header.first() != expected {
             return common
                 .protocol_error(cx, &format!("number {} where {} was expected", header.first().0, expected.0));
@@ -81,6 +81,8 @@ impl OrderedReplica {
         if continues {
             return;
         }
+        let first = open.map_or(expected, |open| open.first);
+        assert_eq!(first, self.progress.received().next(), "an epoch follows what was received");
         self.progress.receive(header.seq, header.wall);
         self.journal.flushed_by_primary(header.flushed.min(header.seq));
         self.trim_if_pressed(common, cx);
@@ -90,7 +92,7 @@ impl OrderedReplica {
     /// Whether what comes next is of the same epoch; `None`: it is of one that cannot be. One batch of the journal has to hold it.
     fn continues_epoch(&self, header: &FrameHeader) -> Option<bool> {
         let is_of_one = header.flags & flags::EPOCH != 0;
-        let (_, records, bytes) = self.way.open_epoch().unwrap_or_default();
+        let (records, bytes) = self.way.open_epoch().map_or((0, 0), |open| (open.records, open.payload_bytes));
         if !is_of_one {
             return (records == 0).then_some(false);
         }
