@@ -56,10 +56,6 @@ faults! {
         "Overlapping records are on the secondary's disk's way at once.";
     ReplayTorn, "replay-torn", "P9, P2",
         "Replay applies a batch without looking at its payloads' checksums.";
-    FoldUnflushed, "fold-unflushed", "P1, P4",
-        "What is not flushed on the primary is folded as well.";
-    RecallStrandsEpoch, "recall-strands-epoch", "liveness",
-        "A grant that goes back counts in the middle of an epoch.";
     EpochLandsOpen, "epoch-lands-open", "P2, rule 20",
         "What came of an epoch counts as received, lands and is applied before the last of it is there.";
     JoinedMisplaced, "joined-misplaced", "P2",

@@ -13,7 +13,6 @@ use alloc::vec::Vec;
 
 use crate::formats::wire::flags;
 use crate::ids::{Seq, VolumeId};
-use crate::injected_fault::{Fault, injected};
 use crate::limits::{EPOCH_BYTES_MAX, EPOCH_FRAMES_MAX, EPOCH_TIME, RUN_MAX};
 use crate::peer::queue::{ItemBody, QueueItem, StreamQueue};
 use crate::shared::cost::cost;
@@ -104,7 +103,7 @@ impl Folding {
     /// The peer may have promised the room for an epoch to others, once it has heard that this node goes by less. So it hears so when the
     /// epoch is sent.
     pub fn grant(&mut self, now: Grant, new: Grant) -> Grant {
-        let goes_back = new.0 < now.0 && self.epoch.is_some() && !injected(Fault::RecallStrandsEpoch);
+        let goes_back = new.0 < now.0 && self.epoch.is_some();
         self.later_grant = Some(new).filter(|_| goes_back);
         if goes_back { now } else { new }
     }
@@ -145,8 +144,7 @@ fn find(queue: &StreamQueue, room: EpochRoom) -> Option<(SendEpoch, bool)> {
     let begins = queue.unsent().next()?.wall;
     let may_be = |item: &&QueueItem| {
         let in_time = item.wall.0.saturating_sub(begins.0) <= EPOCH_TIME.as_nanos() as u64;
-        let is_flushed = item.seq <= room.flushed || injected(Fault::FoldUnflushed);
-        !is_barrier(item) && in_time && is_flushed
+        !is_barrier(item) && in_time && item.seq <= room.flushed
     };
     let mut standing = Standing::default();
     // What is left of each.
