@@ -4,8 +4,9 @@ use engine::activity::{ActivityCell, Extent, SLOTS_PER_CELL, encode_slots};
 use engine::bitmap::{BitmapCell, REGIONS_PER_CELL};
 use engine::cell;
 use engine::identity::{Confirmed, Identity, Role};
-use engine::journal::{ENTRIES_MAX, INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
+use engine::journal::{BatchOf, ENTRIES_MAX, INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
 use engine::limits::{PART_BYTES_MAX, REGION_BYTES};
+use engine::queue_log::QueueCell;
 use engine::state::Mode;
 use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
 use engine::undo;
@@ -151,15 +152,17 @@ pub fn journal_index(bytes: &[u8]) {
     let mut block = bytes.to_vec();
     block.resize(INDEX_BYTES, 0);
     for block in as_is_and_mended(&block, INDEX_BYTES) {
-        let Some(index) = JournalIndex::decode(&block) else { continue };
-        assert!(!index.entries.is_empty() && index.entries.len() <= ENTRIES_MAX);
-        for entry in &index.entries {
-            assert!(u64::from(entry.payload_bytes) <= PART_BYTES_MAX);
-            assert!(u64::from(entry.payload_at) + u64::from(entry.payload_bytes) <= u64::from(index.bytes));
+        for of in [BatchOf::Journal, BatchOf::Queue] {
+            let Some(index) = JournalIndex::decode(of, &block) else { continue };
+            assert!(!index.entries.is_empty() && index.entries.len() <= ENTRIES_MAX);
+            for entry in &index.entries {
+                assert!(u64::from(entry.payload_bytes) <= PART_BYTES_MAX);
+                assert!(u64::from(entry.payload_at) + u64::from(entry.payload_bytes) <= u64::from(index.bytes));
+            }
+            assert_eq!(JournalIndex::decode(of, &index.encode(of)), Some(index));
         }
-        assert_eq!(JournalIndex::decode(&index.encode()), Some(index));
     }
-    let _ = JournalIndex::decode(bytes);
+    let _ = JournalIndex::decode(BatchOf::Journal, bytes);
 }
 
 pub fn journal_index_seeds() -> Vec<Seed> {
@@ -186,6 +189,7 @@ pub fn journal_index_seeds() -> Vec<Seed> {
         generation: GENERATION,
         incarnation: Incarnation(4),
         snapshot: 3,
+        durable_below: 0,
         bytes: 16384,
         first: entries[0].seq,
         entries,
@@ -197,7 +201,12 @@ pub fn journal_index_seeds() -> Vec<Seed> {
         entry(11, RecordKind::SyncEnd, 0),
     ];
     let full = (1..=ENTRIES_MAX as u64).map(|seq| entry(seq, RecordKind::Data, 512)).collect();
-    vec![("mixed_fields", index(mixed).encode()[..320].to_vec()), ("full", index(full).encode())]
+    let of_queue = index(mixed.clone()).encode(BatchOf::Queue)[..320].to_vec();
+    vec![
+        ("mixed_fields", index(mixed).encode(BatchOf::Journal)[..320].to_vec()),
+        ("full", index(full).encode(BatchOf::Journal)),
+        ("of_queue_fields", of_queue),
+    ]
 }
 
 /// The body of a cell, zeroes behind the input.
@@ -250,6 +259,28 @@ pub fn activity_cell_seeds() -> Vec<Seed> {
         ("hot", encode_slots(Incarnation(5), confirmed(), slots.into_iter())),
         ("empty", encode_slots(Incarnation(6), Confirmed::default(), std::iter::empty())),
     ]
+}
+
+/// Rule: a believed cell comes back when it is written again.
+pub fn queue_cell(bytes: &[u8]) {
+    if let Ok(read) = QueueCell::decode(&body(bytes)) {
+        assert_eq!(QueueCell::decode(&body(&read.encode())), Ok(read));
+    }
+    let _ = QueueCell::decode(bytes);
+}
+
+pub fn queue_cell_seeds() -> Vec<Seed> {
+    let cell = QueueCell {
+        generation: GENERATION,
+        head: JournalHead { offset: 8192, ordinal: 7 },
+        before: (Incarnation(4), Seq(90)),
+        flushed: Seq(95),
+        confirmed_ordinal: 9,
+        confirmed: confirmed(),
+        file: 11,
+        begun: Incarnation(4),
+    };
+    vec![("live", cell.encode()), ("head_is_past_all", QueueCell { confirmed_ordinal: 6, ..cell }.encode())]
 }
 
 /// Rule: every content of a believed index lies inside its batch, behind the index, and no range wraps.
@@ -368,7 +399,7 @@ mod tests {
     fn seeds_are_believed() {
         assert!(Superblock::decode(&superblock_seeds()[0].1).is_ok());
         assert!(cell::decode(KIND, &cell_update(4)[..cell::BYTES]).is_ok());
-        assert!(JournalIndex::decode(&journal_index_seeds()[1].1).is_some());
+        assert!(JournalIndex::decode(BatchOf::Journal, &journal_index_seeds()[1].1).is_some());
         assert!(bitmap_cell_seeds().iter().all(|(_, seed)| BitmapCell::decode(&body(seed)).is_ok()));
         assert!(activity_cell_seeds().iter().all(|(_, seed)| ActivityCell::decode(&body(seed)).is_ok()));
         assert!(undo::UndoIndex::decode(&undo_index_seeds()[1].1).is_some());

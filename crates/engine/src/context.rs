@@ -56,10 +56,12 @@ pub(crate) enum GroupTimer {
     Verify,
     /// A writer that is slowed down may go on.
     Pace,
+    /// The head of the log of the queue may have moved.
+    QueueLog,
 }
 
 impl GroupTimer {
-    pub const ALL: [GroupTimer; 19] = [
+    pub const ALL: [GroupTimer; 20] = [
         GroupTimer::Waits,
         GroupTimer::Ladder,
         GroupTimer::LocalFlush,
@@ -79,6 +81,7 @@ impl GroupTimer {
         GroupTimer::RecordAgain,
         GroupTimer::Greeting,
         GroupTimer::Pace,
+        GroupTimer::QueueLog,
     ];
 }
 

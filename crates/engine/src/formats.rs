@@ -10,6 +10,7 @@ mod group_settings;
 pub mod identity;
 pub mod journal;
 pub mod other_volumes;
+pub mod queue_log;
 pub mod superblock;
 pub mod undo;
 pub mod wire;

@@ -13,7 +13,7 @@ use crate::group::handover::Handover;
 use crate::group::reset::GroupReset;
 use crate::ids::*;
 use crate::peer::forks::would_yield;
-use crate::peer::{Peer, verify};
+use crate::peer::{Peer, logging, verify};
 use crate::primary::steps::{is_lowered, look_at_ladder};
 use crate::primary::younger::look_at_queue;
 use crate::primary::{Primary, disk_queue};
@@ -49,7 +49,7 @@ pub(crate) struct Group {
 impl Group {
     pub fn new(node: NodeId, config: GroupConfig) -> Group {
         let mut primary = Primary::default();
-        primary.peer.outbox.has_disk_queue(config.queue_disk_bytes);
+        primary.peer.outbox.has_disk_queue(config.queue_disk_bytes, config.queue_durable);
         Group {
             primary,
             secondary: Secondary::new(&config),
@@ -144,6 +144,12 @@ impl Group {
                 Ok(()) => {}
                 Err(cannot) => self.start_failed(cx, cannot),
             },
+            SlotOperation::QueueAppend { ordinal } => {
+                logging::appended(&mut self.primary.peer.outbox, &mut self.common, cx, ordinal, result);
+            }
+            SlotOperation::QueueCell => {
+                logging::cell_written(&mut self.primary.peer.outbox, &mut self.common, cx, result);
+            }
             SlotOperation::SnapshotFetch(spilled) => self.primary.spilled_read(&mut self.common, cx, spilled, result),
             SlotOperation::RestoreFlush => match self.secondary.restore_flushed(&mut self.common, cx, result.is_ok()) {
                 Ok(None) => {}
@@ -174,6 +180,9 @@ impl Group {
             self.primary.end_stream(&mut self.common, cx, broken.words());
         }
         self.primary.drop_snapshot(&mut self.common, cx);
+        for slot in self.primary.peer.outbox.log.take_parked() {
+            self.common.wake(Wake::Write(slot));
+        }
         self.common.lifecycle.fail(broken);
         self.primary.peer.report_state(&mut self.common, cx, broken.words());
         if self.common.role() == Role::Secondary {
@@ -311,6 +320,7 @@ impl Group {
             // `proceed` looks at the deadline; a verify goes on when the turn ends.
             GroupTimer::Pace => self.common.wake(Wake::Room),
             GroupTimer::Drain | GroupTimer::Verify | GroupTimer::Yield => {}
+            GroupTimer::QueueLog => logging::cell_due(&mut self.primary.peer.outbox, &mut self.common, cx),
             GroupTimer::TidyBits => self.common.tidy_bits(cx),
             GroupTimer::StartAlone if reset::has_to_meet(self) => reset::open_when_met(self, cx),
             GroupTimer::StartAlone => {

@@ -60,6 +60,22 @@ faults! {
         "What came of an epoch counts as received, lands and is applied before the last of it is there.";
     JoinedMisplaced, "joined-misplaced", "P2",
         "Writes that travel joined in one frame stand in it in the wrong order.";
+    LoggedAfterWrite, "logged-after-write", "rule 5, P3",
+        "A write that is to be in the log of the queue is written before it stands there.";
+    SentBeforeLogged, "sent-before-logged", "rule 5, P2",
+        "A frame is sent before the log of the queue holds its number.";
+    LogKeptOpen, "log-kept-open", "rule 5, P3",
+        "The log of the queue goes on to count although it misses writes.";
+    RedoSkipped, "redo-skipped", "rule 5, P2",
+        "A start goes on from the log of the queue without writing again what that holds.";
+    LogBitsForgotten, "log-bits-forgotten", "rule 2, P3",
+        "A start that goes on from the log sets no bits for what it queues.";
+    TakeUpSkipped, "take-up-skipped", "rule 5, P2",
+        "Frames of a run go to a peer that still stands in the run before.";
+    LogHeadTooFar, "log-head-too-far", "rule 2, P3",
+        "The log of the queue lets go of what the peer has applied or this node has flushed, and not both.";
+    HungLogWaitedFor, "hung-log-waited-for", "P8",
+        "Writers wait for the disk of the log of the queue for as long as that hangs.";
     SpilledSentAsZeroes, "spilled-sent-as-zeroes", "rule 4, P2",
         "What stands in the disk queue alone is sent as zeroes, and not read back.";
     FetchedMixedUp, "fetched-mixed-up", "rule 4, P2",

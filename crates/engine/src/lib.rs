@@ -43,7 +43,7 @@ use core::time::Duration;
 
 pub use activity::file_bytes as activity_file_bytes;
 pub use bitmap::{Bitmap, file_bytes as bitmap_file_bytes};
-pub use formats::{bitmap, cell, delta, identity, journal, other_volumes, superblock, undo, wire};
+pub use formats::{bitmap, cell, delta, identity, journal, other_volumes, queue_log, superblock, undo, wire};
 pub use ids::*;
 pub use node::Node;
 pub use records::activity;
@@ -115,7 +115,7 @@ pub enum Store {
     Undo(GroupId),
     /// What this node held where it differed from the peer that an operator chose over it. It has no size of its own.
     Delta(GroupId),
-    /// What of a primary's queue has no room in memory. After a start it says nothing.
+    /// What of a primary's queue has no room in memory, which says nothing after a start; or the log of that queue.
     Queue(GroupId),
 }
 
@@ -158,6 +158,10 @@ pub struct GroupConfig {
     pub queue_disk_bytes: u64,
     /// What is overwritten before it was sent is left out (rule 20).
     pub folds: bool,
+    /// It is a log: whatever the stream carries stands there first, and a start goes on from it.
+    pub queue_durable: bool,
+    /// What tells the file of [`Store::Queue`] from a copy of it, across boots.
+    pub queue_file: u64,
 }
 
 /// The shape of the activity log.
@@ -495,6 +499,15 @@ pub enum Output {
         offset: u64,
         parts: Vec<Slice>,
     },
+    /// Write a batch of the log at `offset`, durably: its index, and `parts` of payload, each from the next whole block on. The index gets
+    /// the sum of each, which are the answer too: [`IoDone::Sums`].
+    Append {
+        token: Token,
+        store: Store,
+        offset: u64,
+        index: journal::JournalIndex,
+        parts: Vec<Slice>,
+    },
     /// Read what was spilled there: one [`IoDone::Payload`] of all these parts, each in whole blocks; or `Damaged` unless each has its sum.
     Fetch {
         token: Token,
@@ -631,6 +644,14 @@ pub enum Event {
         from: state::Mode,
         to: state::Mode,
         why: String,
+    },
+    /// A start goes on from the log of the queue, or does no more.
+    QueueLog {
+        is_live: bool,
+    },
+    /// A start goes on from the log of the queue: the volumes hold what was written up to this number, and numbers go on.
+    RunGoesOn {
+        at: Position,
     },
     /// Writes that the peer does not see in order begin a generation of their own.
     WritesAlone {

@@ -37,6 +37,9 @@ pub const EPOCH_TIME: Duration = Duration::from_secs(1);
 /// What one request writes to the disk queue or reads of it at most: a part fits, and a disk is at its full rate.
 pub const DISK_QUEUE_BATCH_BYTES: u64 = PART_BYTES_MAX;
 
+/// A head of the queue's log that has moved is on record so soon, and how many of its batches are durable.
+pub const QUEUE_CELL_AFTER: Duration = Duration::from_millis(200);
+
 /// Least disk queue: several batches and the gap at its end.
 pub const DISK_QUEUE_BYTES_MIN: u64 = 8 * MIB;
 

@@ -301,6 +301,7 @@ impl fmt::Display for State {
 /// | from | to | when |
 /// |---|---|---|
 /// | logging | syncing | the link is up and a sync begins |
+/// | logging | queuing | a start goes on from the log of the queue |
 /// | logging | failed | a store broke |
 /// | queuing | catching-up | the link is back, the queue continues |
 /// | queuing | logging | the queue is full, the operator, or the peer cannot continue |
@@ -318,7 +319,7 @@ impl fmt::Display for State {
 /// | any | failed | a store broke |
 /// | failed | logging | an operator reset the group: it starts anew |
 const EDGES: [&[usize]; State::KINDS] = [
-    &[2, 7],
+    &[1, 2, 7],
     &[0, 3, 7],
     &[0, 3, 6, 7],
     &[0, 1, 4, 5, 6, 7],

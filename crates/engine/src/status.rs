@@ -287,6 +287,29 @@ pub struct LadderStatus {
     pub returns_in: Option<Duration>,
 }
 
+/// Whether a start would go on in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueLogState {
+    /// Nobody wants a log, there is no file for one, or this node is no primary that serves.
+    #[default]
+    Off,
+    /// It takes what is written, and counts for nothing yet.
+    Filling,
+    Live,
+    Closed,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueLogStatus {
+    pub state: QueueLogState,
+    /// Why it does not count; of one that is off or live nothing.
+    pub why: &'static str,
+    /// For so long it has not counted, though it is wanted.
+    pub off_for: Option<Duration>,
+    /// What it holds for the peer, and may hold; `None`: it takes nothing.
+    pub filled: Option<(u64, u64)>,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QueueStatus {
     /// In memory.
@@ -301,6 +324,8 @@ pub struct QueueStatus {
     pub spilled_bytes: u64,
     /// It cannot be written: nothing is spilled before the next stream begins.
     pub disk_has_failed: bool,
+    /// Of the disk queue, where it is one.
+    pub log: QueueLogStatus,
     /// The most since the node started.
     pub bytes_hwm: u64,
     pub items_hwm: u64,

@@ -60,6 +60,8 @@ fn node(role: Role, volume_bytes: u64) -> Node {
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
         folds: false,
+        queue_durable: false,
+        queue_file: 0,
     };
     Node::new(NodeConfig {
         node: US,

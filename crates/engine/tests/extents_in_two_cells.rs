@@ -95,6 +95,8 @@ impl LonePrimary {
             history_bytes: limits::HISTORY_BYTES_MIN,
             queue_disk_bytes: 0,
             folds: false,
+            queue_durable: false,
+            queue_file: 0,
         };
         let config = NodeConfig {
             node: NODE,

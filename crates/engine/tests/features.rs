@@ -33,6 +33,8 @@ fn group(role: Role) -> GroupConfig {
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
         folds: false,
+        queue_durable: false,
+        queue_file: 0,
     }
 }
 

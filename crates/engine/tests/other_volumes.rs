@@ -3,7 +3,7 @@
 use engine::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
 use engine::cell::{self, CELL_BYTES, CellHead};
 use engine::identity::{Confirmed, Identity, Role};
-use engine::journal::{INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
+use engine::journal::{BatchOf, INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
 use engine::limits::REGION_BYTES;
 use engine::other_volumes::{
     FoundCells, KeptBatches, Lost, Obstacle, VolumeMap, converted, counts_under, obstacle, superblock_file,
@@ -324,6 +324,7 @@ fn batch(offset: u64, ordinal: u64, entries: Vec<JournalEntry>) -> JournalIndex 
         generation: position(0).generation,
         incarnation: position(0).incarnation,
         snapshot: 0,
+        durable_below: 0,
         bytes: 8192,
         first: entries[0].seq,
         entries,
@@ -340,7 +341,7 @@ fn ring() -> (Superblock, Vec<u8>) {
     let mut ring = vec![0; 32768];
     for batch in batches {
         let at = batch.ring_offset as usize;
-        ring[at..at + INDEX_BYTES].copy_from_slice(&batch.encode());
+        ring[at..at + INDEX_BYTES].copy_from_slice(&batch.encode(BatchOf::Journal));
     }
     let journal = JournalHead { offset: 16384, ordinal: 4 };
     (Superblock { journal, confirmed_ordinal: 7, ..secondary() }, ring)
@@ -357,7 +358,7 @@ fn walked(sb: &Superblock, ring: &[u8], map: &VolumeMap) -> Result<(Vec<JournalI
     while let Some(offset) = kept.next_offset() {
         let at = offset as usize;
         match kept.take(&ring[at..at + INDEX_BYTES], map)? {
-            Some(block) => found.push(JournalIndex::decode(&block).expect("whole")),
+            Some(block) => found.push(JournalIndex::decode(BatchOf::Journal, &block).expect("whole")),
             None if kept.looks_again() => {}
             None => break,
         }
@@ -394,7 +395,7 @@ fn what_is_kept_for_the_primary_follows_its_volume() {
     let mut again = ring.clone();
     for batch in &left {
         let at = batch.ring_offset as usize;
-        again[at..at + INDEX_BYTES].copy_from_slice(&batch.encode());
+        again[at..at + INDEX_BYTES].copy_from_slice(&batch.encode(BatchOf::Journal));
     }
     assert_eq!(rewritten(&sb, &again, &map(&[Some(0)])).expect("sound"), left);
 }

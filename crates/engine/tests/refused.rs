@@ -28,6 +28,8 @@ fn node() -> Node {
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
         folds: false,
+        queue_durable: false,
+        queue_file: 0,
     };
     Node::new(NodeConfig {
         node: NodeId(0),

@@ -42,6 +42,8 @@ impl FakeNode {
             history_bytes: limits::HISTORY_BYTES_DEFAULT,
             queue_disk_bytes: 0,
             folds: false,
+            queue_durable: false,
+            queue_file: 0,
         };
         let config = NodeConfig {
             node: NodeId(0),

@@ -48,6 +48,8 @@ impl FakePrimaries {
             history_bytes: limits::HISTORY_BYTES_MIN,
             queue_disk_bytes: 0,
             folds: false,
+            queue_durable: false,
+            queue_file: 0,
         };
         let config = NodeConfig {
             node: NodeId(0),

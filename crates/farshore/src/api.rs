@@ -47,6 +47,6 @@ pub use stats::{
     RpoReport, STATS_SCHEMA, StatsReport, VolumeStats,
 };
 pub use words::{
-    ConfigAction, ErrorCode, Flow, GroupState, LinkLimit, LinkState, OperationState, Origin, Protection, Retry, Role,
-    Verdict,
+    ConfigAction, ErrorCode, Flow, GroupState, LinkLimit, LinkState, OperationState, Origin, Protection, QueueLogState,
+    Retry, Role, Verdict,
 };

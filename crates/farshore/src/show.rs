@@ -470,6 +470,9 @@ fn queue_lines(group: &GroupView, line: &mut impl FnMut(&str, &str)) {
     if let Some(disk) = queue::disk(&group.queue).filter(|_| group.queue.spilled_bytes > 0 || group.queue.disk_failed) {
         line("On disk", &disk);
     }
+    if let Some(log) = queue::log(&group.queue) {
+        line("Log", &log);
+    }
     line("Peak", &format!("{}; {}", queue::peak(&group.queue), queue::waited(&group.queue)));
 }
 

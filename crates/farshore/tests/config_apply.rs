@@ -139,6 +139,35 @@ fn a_group_comes_and_leaves_beside_one_that_is_written_to() {
     pair.assert_equal(&["data", "log", "web"]);
 }
 
+// proves: rule 13
+/// The record of a reverse sync was not looked for where a group came again: its exports were open to everybody, beside the clients of the other node.
+#[test]
+fn a_group_that_comes_again_serves_whom_it_served() {
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    add_second(&pair);
+    pair.first_sync();
+    pair.done(Side::Near, &["sync", "h", "--full", "--wait"]);
+    pair.until("it replicates", |pair| status_of(pair, Side::Near, "h")["state"] == "replicating");
+    pair.done(Side::Near, &["sync", "h", "--reverse", "--full"]);
+    pair.done(Side::Far, &["logging", "h"]);
+    remove_second(&pair);
+    pair.kill(Side::Far);
+    pair.serve(Side::Far);
+    let text = fs::read_to_string(pair.config()).expect("there") + SECOND;
+    fs::write(pair.config(), text).expect("written");
+    pair.done(Side::Far, &["config", "apply"]);
+    pair.until("it has come", |pair| status_of(pair, Side::Far, "h")["role"] == "primary");
+    let uri = pair.uri(Side::Far, "data").replace(&format!("{GROUP}/data"), "h/web");
+    let is_open = || {
+        let output = Command::new("qemu-io").args(["-f", "raw", "-c", "read 0 4k", &uri]).output();
+        output.expect("qemu-io runs").status.success()
+    };
+    pair.until("it serves near", |pair| write_to(pair, "h/web", &["read 0 4k"]).0);
+    assert!(!is_open(), "and nobody else");
+    pair.done(Side::Far, &["sync", "h", "--reverse", "--stop"]);
+    pair.until("it serves its own clients", |_| is_open());
+}
+
 #[test]
 fn clients_of_a_group_that_has_to_stop_are_asked_for() {
     let mut pair = Pair::new(&PairPlan::DEFAULT);

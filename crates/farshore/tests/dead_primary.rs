@@ -2,13 +2,15 @@
 // proves: rule 13, rule 11, P6
 
 use std::fs::{self, File};
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forgetful::ForgetfulStore;
+use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
-use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
+use crate::common::damage::store_of_group;
+use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect, must_skip, must_skip_stores};
 
 const MIB: u64 = 1 << 20;
 const VOLUMES: [&str; 2] = ["data", "log"];
@@ -68,6 +70,51 @@ fn behind_and_dead() -> (Pair, ForgetfulStore) {
     (pair, store)
 }
 
+// proves: P1, P2
+/// The command is meant for the node whose disk died; the other one has what counts, and gives it up for nobody's slip.
+#[test]
+fn the_good_copy_is_not_detached_for_the_dead_disk_of_its_primary() {
+    if must_skip_stores("the_good_copy_is_not_detached_for_the_dead_disk_of_its_primary") {
+        return;
+    }
+    let (mut pair, store) = pair(2, "");
+    dies(&mut pair, &store);
+    pair.until("far knows", |pair| pair.status(Side::Far)["state"] == "failed");
+    let detach = ["group", "detach", GROUP, "data"];
+    let words = ["nothing was changed", "near is the primary, and its half of the group has failed", "--on near"];
+    expect(&pair.run(Side::Far, &detach), 2, &words);
+    let detached = |pair: &Pair, node| pair.status(node)["volumes"][0]["detached"] == true;
+    assert!(!detached(&pair, Side::Far));
+    pair.done(Side::Far, &["group", "detach", GROUP, "data", "--on", "near"]);
+    assert!(detached(&pair, Side::Near) && !detached(&pair, Side::Far));
+}
+
+// proves: P1
+/// A disk is missing, and another volume is named by mistake; by force that is on record, and taken back by a word.
+#[test]
+fn a_healthy_volume_is_not_detached_for_the_missing_disk_of_another_one() {
+    let mut pair = Pair::new(&PairPlan { volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    pair.first_sync();
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "data", &["write -P 9 0 64k", "flush"]);
+    assert!(pair.stop(Side::Near).success());
+    let (log, away) = (pair.device(Side::Near, "log"), pair.path("away"));
+    fs::rename(&log, &away).expect("moved");
+    pair.serve(Side::Near);
+    let detach = ["group", "detach", GROUP, "data"];
+    expect(&pair.run(Side::Near, &detach), 2, &["nothing was changed", "nothing is known to be wrong with the disk"]);
+    expect(&pair.run(Side::Near, &[&detach[..], &["--force"]].concat()), 2, &["it is on record", "not taken up"]);
+    expect(&pair.run(Side::Near, &["group", "attach", GROUP, "data"]), 2, &["it is on record", "not taken up"]);
+    fs::rename(&away, &log).expect("moved back");
+    pair.done(Side::Near, &["reset", GROUP]);
+    pair.until("it serves", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 9 0 64k"]).0);
+    pair.done(Side::Near, &["sync", GROUP, "--wait"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
 /// Another disk at the same path, as large, and empty.
 fn has_another_disk(pair: &Pair) {
     let path = pair.device(Side::Near, "data");
@@ -75,7 +122,7 @@ fn has_another_disk(pair: &Pair) {
     File::create(&path).and_then(|disk| disk.set_len(4 * MIB)).expect("another disk");
 }
 
-fn until_served_by_far(pair: &mut Pair) {
+pub(crate) fn until_served_by_far(pair: &mut Pair) {
     pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 5 0 1M"]).0);
     assert!(is_primary(pair, Side::Far) && !is_primary(pair, Side::Near));
     pair.qemu_io(Side::Near, "data", &["write -P 6 1M 1M", "flush"]);
@@ -268,7 +315,7 @@ fn a_kill_at_any_moment_is_finished_by_the_same_command() {
         println!("{} after {wait_ms} ms: {}", victim.name(), said.trim());
         pair.until("the same command is taken", |pair| {
             let (code, said) = pair.output_of(Side::Near, &words);
-            assert!(!said.contains("histories-apart") && !said.contains("resolve"), "{said}");
+            assert!(!said.contains("histories-apart") && !said.contains("farshore resolve"), "{said}");
             code < 2
         });
         until_served_by_far(&mut pair);
@@ -320,14 +367,21 @@ fn record(pair: &Pair) -> PathBuf {
 }
 
 /// As a daemon leaves it that ends between that an operator has agreed on the loss of this volume and the demotion.
-fn is_agreed_on(pair: &Pair, volume: &str) {
+pub(crate) fn is_agreed_on(pair: &Pair, volume: &str) {
     let text = format!("farshore reverse 1\nplace home gives-up\nwithout-dead {volume}\n");
     let text = format!("{text}checksum {:08x}\n", crc32c::crc32c(text.as_bytes()));
     fs::write(record(pair), text).expect("a record");
 }
 
+/// The other node had got ready before that: it is about to start, and has the other record.
+pub(crate) fn is_announced(pair: &Pair) {
+    let text = "farshore reverse 1\nplace server\n";
+    let text = format!("{text}checksum {:08x}\n", crc32c::crc32c(text.as_bytes()));
+    fs::write(pair.path("far/state/groups").join(GROUP).join("reverse"), text).expect("a record");
+}
+
 /// Two volumes that are equal, with something in each.
-fn two_volumes() -> Pair {
+pub(crate) fn two_volumes() -> Pair {
     let group = "queue.memory = \"1MiB\"\n";
     let mut pair = Pair::new(&PairPlan { volumes: &VOLUMES, volume_bytes: 4 * MIB, group, ..PairPlan::DEFAULT });
     pair.first_sync();
@@ -343,6 +397,7 @@ fn left_out_and_started() -> Pair {
     assert!(pair.stop(Side::Near).success());
     pair.kill(Side::Far);
     is_agreed_on(&pair, "data");
+    is_announced(&pair);
     pair.serve(Side::Near);
     pair
 }
@@ -377,7 +432,9 @@ fn no_client_is_answered_between_a_start_and_the_demotion() {
 #[test]
 fn a_start_gives_up_no_disk_that_nobody_agreed_on() {
     let mut pair = two_volumes();
-    assert!(pair.stop(Side::Near).success());
+    pair.stop_both();
+    is_announced(&pair);
+    pair.serve(Side::Far);
     let aside = |pair: &Pair| VOLUMES.map(|volume| (pair.device(Side::Near, volume), pair.path(volume)));
     aside(&pair).iter().for_each(|(disk, at)| fs::rename(disk, at).expect("a disk"));
     is_agreed_on(&pair, "data");
@@ -451,18 +508,23 @@ fn nothing_of_a_dead_disk_outlives_the_demotion() {
 const BESIDE: &str = "[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"sync\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\nqueue.disk = 0\n\
                       [groups.h.volumes.web]\nnear = \"near/web\"\nfar = \"far/web\"\n";
 
-/// The answer was that the reverse sync is over, and then the node was demoted.
-#[test]
-fn a_node_that_was_promoted_by_force_is_not_demoted_behind_that() {
-    let mut pair = Pair::new(&PairPlan { volumes: &VOLUMES, volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+/// Both groups are in step, over a relay.
+fn serves_another_group_beside(pair: &mut Pair) {
     for node in Side::BOTH {
         File::create(pair.device(node, "web")).and_then(|disk| disk.set_len(4 * MIB)).expect("a disk");
     }
     let text = fs::read_to_string(pair.config()).expect("a configuration");
     fs::write(pair.config(), text + BESIDE).expect("written");
     pair.lay_relay();
-    first_sync(&mut pair);
+    first_sync(pair);
     pair.done(Side::Near, &["sync", "h", "--full", "--wait"]);
+}
+
+/// The answer was that the reverse sync is over, and then the node was demoted.
+#[test]
+fn a_node_that_was_promoted_by_force_is_not_demoted_behind_that() {
+    let mut pair = Pair::new(&PairPlan { volumes: &VOLUMES, volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    serves_another_group_beside(&mut pair);
     assert!(pair.stop(Side::Near).success());
     fs::remove_file(pair.device(Side::Near, "data")).expect("a disk");
     is_agreed_on(&pair, "data");
@@ -486,4 +548,167 @@ fn a_node_that_was_promoted_by_force_is_not_demoted_behind_that() {
         assert!(is_primary(&pair, Side::Near), "{}", pair.log(Side::Near));
     }
     pair.until("it serves", |pair| pair.try_qemu_io(Side::Near, "log", &["write -P 7 1M 64k", "flush"]).0);
+}
+
+/// A file that nobody changes or removes, root neither, until this is dropped.
+struct Unchangeable(PathBuf);
+
+impl Unchangeable {
+    fn new(path: PathBuf) -> std::io::Result<Unchangeable> {
+        set_unchangeable(&path, true).map(|()| Unchangeable(path))
+    }
+}
+
+impl Drop for Unchangeable {
+    fn drop(&mut self) {
+        let _ = set_unchangeable(&self.0, false);
+    }
+}
+
+fn set_unchangeable(path: &Path, is_so: bool) -> std::io::Result<()> {
+    let file = File::open(path)?;
+    let mut flags = ioctl_getflags(&file)?;
+    flags.set(IFlags::IMMUTABLE, is_so);
+    Ok(ioctl_setflags(&file, flags)?)
+}
+
+/// Near is about to start, with a record that it is to be demoted without the volume `data`, which nobody can change or remove.
+fn record_that_stays(pair: &Pair, test: &str) -> Option<Unchangeable> {
+    is_agreed_on(pair, "data");
+    let kept = Unchangeable::new(record(pair));
+    if let Err(why) = &kept {
+        must_skip(test, &[(&format!("root, and files that nobody can remove ({why})"), false)]);
+    }
+    kept.ok()
+}
+
+fn says_that_it_stays(pair: &Pair) -> bool {
+    pair.status(Side::Near)["reverse"]["why"].as_str().is_some_and(|why| why.contains("cannot be written"))
+}
+
+/// A file that was taken up meanwhile had it send what only this node had, although the next start would have given that up.
+#[test]
+fn a_primary_that_stands_still_sends_nothing_by_another_file() {
+    let mut pair = two_volumes();
+    pair.kill(Side::Far);
+    pair.qemu_io(Side::Near, "log", &["write -P 6 0 64k", "flush"]);
+    assert!(pair.stop(Side::Near).success());
+    let Some(kept) = record_that_stays(&pair, "a_primary_that_stands_still_sends_nothing_by_another_file") else {
+        return;
+    };
+    pair.serve(Side::Near);
+    pair.serve(Side::Far);
+    pair.until("it is not demoted, and waits", |pair| says_that_it_stays(pair));
+    pair.until("they meet", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    pair.edit_config("queue.memory = \"1MiB\"", "queue.memory = \"2MiB\"");
+    pair.done(Side::Near, &["config", "apply"]);
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        let status = pair.status(Side::Near);
+        assert!(status["role"] == "primary" && status["state"] == "logging", "{status}");
+    }
+    drop(kept);
+    pair.until("nothing is left of it", |pair| !record(pair).exists());
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
+/// The exports were closed for good, and the answer was that this node serves its own clients alone.
+#[test]
+fn a_forced_promotion_opens_what_waits_for_a_record_to_go() {
+    let mut pair = two_volumes();
+    assert!(pair.stop(Side::Near).success());
+    let Some(kept) = record_that_stays(&pair, "a_forced_promotion_opens_what_waits_for_a_record_to_go") else { return };
+    pair.serve(Side::Near);
+    pair.until("it waits", |pair| says_that_it_stays(pair));
+    assert!(!pair.try_qemu_io(Side::Near, "log", &["read 0 4k"]).0, "the next start would give up what is written");
+    let (code, said) = pair.output_of(Side::Near, &["promote", GROUP, "--force"]);
+    assert!(code < 2 && said.contains("this node serves its own clients alone"), "{said}");
+    pair.until("it does", |pair| pair.try_qemu_io(Side::Near, "log", &["write -P 7 0 64k", "flush"]).0);
+    drop(kept);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
+/// The daemon ended between a promotion by force and the end of the record: the next one demoted the node again.
+#[test]
+fn no_node_is_promoted_that_the_next_start_would_demote() {
+    let mut pair = left_out_and_started();
+    pair.until("it is demoted", |pair| !is_primary(pair, Side::Near));
+    assert!(pair.stop(Side::Near).success());
+    let Some(kept) = record_that_stays(&pair, "no_node_is_promoted_that_the_next_start_would_demote") else { return };
+    pair.serve(Side::Near);
+    let promote = ["promote", GROUP, "--force", "--skip-hooks"];
+    pair.until("it is refused", |pair| pair.output_of(Side::Near, &promote).1.contains("cannot be written"));
+    assert!(!is_primary(&pair, Side::Near));
+    drop(kept);
+    pair.until("it is promoted", |pair| pair.output_of(Side::Near, &promote).0 < 2);
+    pair.qemu_io(Side::Near, "log", &["write -P 7 1M 64k", "flush"]);
+    pair.kill(Side::Near);
+    pair.serve(Side::Near);
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        assert!(is_primary(&pair, Side::Near), "{}", pair.log(Side::Near));
+    }
+    pair.until("it serves", |pair| pair.try_qemu_io(Side::Near, "log", &["read -P 7 1M 64k"]).0);
+}
+
+/// The state disk answered nothing for 20 s just when the record of a reverse sync that was refused was to go: what was refused was carried
+/// out when that disk answered again.
+#[test]
+fn what_is_refused_is_not_carried_out_when_the_state_disk_answers_again() {
+    if must_skip_stores("what_is_refused_is_not_carried_out_when_the_state_disk_answers_again") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan { volumes: &VOLUMES, volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    let store = store_of_group(&pair, Side::Near);
+    let (hook, ran) = (pair.path("hook"), pair.path("ran"));
+    let script = format!(
+        "#!/bin/sh\necho >> {}\nwhile ! [ -e $0.$(wc -l < {0}) ]; do sleep 0.05; done\n[ $(wc -l < {0}) != 2 ]\n",
+        ran.display()
+    );
+    fs::write(&hook, script).expect("written");
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).expect("its mode");
+    let line = format!("hooks.before_demote = [\"{}\"]\njournal = \"16MiB\"\n", hook.display());
+    pair.edit_config("journal = \"16MiB\"\n", &line);
+    let go_on = |pair: &Pair, run: usize| fs::write(pair.path(&format!("hook.{run}")), "").expect("written");
+    let runs = || fs::read_to_string(&ran).unwrap_or_default().lines().count();
+    serves_another_group_beside(&mut pair);
+    assert!(pair.stop(Side::Near).success());
+    fs::remove_file(pair.device(Side::Near, "data")).expect("a disk");
+    pair.serve(Side::Near);
+    pair.until("they meet", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    let typed = Background::start(pair.command(Side::Near, &["sync", GROUP, "--reverse", "--yes"]));
+    pair.until("it is about to begin", |_| runs() == 1);
+    // The group begins anew without its disk, and behind that the daemon waits for the other group's link.
+    pair.relay().cut();
+    go_on(&pair, 1);
+    let mut demotion = None;
+    pair.until("somebody else begins to demote it", |pair| {
+        let again = demotion.as_mut().is_none_or(Background::has_ended);
+        if again {
+            demotion = Some(Background::start(pair.command(Side::Near, &["demote", GROUP])));
+        }
+        runs() == 2
+    });
+    store.hang();
+    let hung = Instant::now();
+    let (is_done, said) = typed.finish(&mut pair);
+    assert!(!is_done && said.contains("is the primary still"), "{said}");
+    std::thread::sleep(Duration::from_secs(20).saturating_sub(hung.elapsed()));
+    store.answer_again();
+    go_on(&pair, 2);
+    let (is_done, said) = demotion.expect("it was typed").finish(&mut pair);
+    assert!(!is_done, "{said}");
+    pair.relay().restore();
+    let until = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < until {
+        assert!(is_primary(&pair, Side::Near), "{}", pair.log(Side::Near));
+    }
+    pair.until("nothing is left of it", |pair| !record(pair).exists());
+    go_on(&pair, 3);
+    pair.until("it is done", |pair| pair.output_of(Side::Near, &["sync", GROUP, "--reverse", "--yes"]).0 < 2);
+    until_served_by_far(&mut pair);
 }

@@ -146,20 +146,20 @@ fn a_secondary_meets_one_call_that_fails() {
 }
 
 /// A control connection made before the disk hangs: afterwards its path leads nowhere.
-struct ControlLine(BufReader<UnixStream>);
+pub(crate) struct ControlLine(BufReader<UnixStream>);
 
 impl ControlLine {
-    fn connect(pair: &Pair) -> ControlLine {
+    pub(crate) fn connect(pair: &Pair) -> ControlLine {
         let stream = UnixStream::connect(pair.path("near/state/control.sock")).expect("the daemon listens");
         ControlLine(BufReader::new(stream))
     }
 
-    fn ask(&mut self, request: &str) {
+    pub(crate) fn ask(&mut self, request: &str) {
         writeln!(self.0.get_mut(), "{request}").expect("the daemon reads");
     }
 
     /// The answer, if it comes in time.
-    fn answer(&mut self, within: Duration) -> Option<String> {
+    pub(crate) fn answer(&mut self, within: Duration) -> Option<String> {
         self.0.get_mut().set_read_timeout(Some(within)).expect("a timeout");
         let mut line = String::new();
         self.0.read_line(&mut line).ok().map(|_| line)

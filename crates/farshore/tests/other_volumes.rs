@@ -215,6 +215,39 @@ fn a_volume_goes_from_one_group_to_another() {
     pair.assert_equal(&["data", "log", "web"]);
 }
 
+// proves: P1
+/// The device was once in a group with another primary, and that group left the file. What the node was to the device's group since counts.
+#[test]
+fn a_volume_is_not_judged_by_a_group_that_left_before() {
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    for (node, volume) in Side::BOTH.into_iter().flat_map(|node| [(node, "web"), (node, "mail")]) {
+        device(&pair, node, volume, &[]);
+    }
+    let head = |group: &str, primary: &str, secondary: &str| {
+        format!(
+            "\n[groups.{group}]\nprimary = \"{primary}\"\nsecondary = \"{secondary}\"\nmode = \"async\"\nstart_alone = \"serve\"\n\
+             journal = \"16MiB\"\nwindow = \"4MiB\"\nqueue.disk = 0\n"
+        )
+    };
+    let alone = text(&pair);
+    become_text(&pair, &(alone.clone() + &head("h", "far", "near") + &table("h", "web")));
+    pair.first_sync();
+    pair.done(Side::Far, &["sync", "h", "--full", "--wait"]);
+    become_text(&pair, &alone);
+    apply_on_both(&mut pair);
+    let with_k = alone.clone() + &head("k", "near", "far") + &table("k", "mail");
+    become_text(&pair, &(with_k.clone() + &table("k", "web")));
+    apply_on_both(&mut pair);
+    pair.until("they meet", |pair| status_of(pair, Side::Near, "k")["peers"][0]["link"] == "connected");
+    pair.done(Side::Near, &["sync", "k", "--full", "--wait"]);
+    until_in_step(&mut pair, "k");
+    become_text(&pair, &(with_k + &table(GROUP, "web")));
+    expect(&pair.run(Side::Near, &["config", "plan"]), 0, &["k: volume web leaves", "g: volume web comes"]);
+    apply_on_both(&mut pair);
+    word(&mut pair, GROUP, "web");
+    until_in_step(&mut pair, GROUP);
+}
+
 // proves: P3, P6, P7
 /// The primary's disk is exchanged for a blank one, by taking the volume out of the file and putting it in again. The only copy stands on the
 /// other node: it stays there, and is what a forced promotion serves.

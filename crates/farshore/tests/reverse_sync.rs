@@ -1,10 +1,12 @@
 //! A reverse sync between two real daemons: the other node serves the clients of this one, and this one takes over again by itself.
 // proves: rule 13
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::common::damage::store_of_group;
 use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
 use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
+use crate::dead_primary::is_announced;
 
 const VOLUMES: [&str; 2] = ["data", "log"];
 const MIB: u64 = 1 << 20;
@@ -22,7 +24,7 @@ fn writers(pair: &Pair, node: Side, run: &WriterRun) -> WriterLoad {
 }
 
 /// The node serves its clients itself again, and nothing is left of it on either.
-fn until_home(pair: &mut Pair, home: Side) {
+pub(crate) fn until_home(pair: &mut Pair, home: Side) {
     pair.until("it takes over again", |pair| {
         is_primary(pair, home) && Side::BOTH.iter().all(|node| pair.status(*node)["reverse"].is_null())
     });
@@ -31,6 +33,14 @@ fn until_home(pair: &mut Pair, home: Side) {
         let record = pair.path(node.name()).join("state/groups").join(GROUP).join("reverse");
         pair.until("its record is gone", |_| !record.exists());
     }
+}
+
+/// As a daemon of near leaves it that ends right behind its demotion.
+fn records_what_is_given_up(pair: &Pair) -> std::path::PathBuf {
+    let record = pair.path("near/state/groups").join(GROUP).join("reverse");
+    let text = "farshore reverse 1\nplace home gives-up\n";
+    std::fs::write(&record, format!("{text}checksum {:08x}\n", crc32c::crc32c(text.as_bytes()))).expect("written");
+    record
 }
 
 /// All that was acknowledged is on both nodes, which are equal.
@@ -49,7 +59,7 @@ fn sync_once_met(pair: &mut Pair, primary: Side) {
 }
 
 /// The primary has changed, and syncs nothing: the reverse sync stays where it is.
-fn served_by_far(pair: &mut Pair) {
+pub(crate) fn served_by_far(pair: &mut Pair) {
     let said = pair.done(Side::Near, &["sync", GROUP, "--reverse", "--full"]);
     assert!(said.contains("node far serves the clients of this node"), "{said}");
     pair.done(Side::Far, &["logging", GROUP]);
@@ -194,31 +204,6 @@ fn a_cut_line_costs_clients_a_wait() {
     load.wait_for_more(&mut pair, 100);
     load.stop();
     assert_kept(pair, Side::Far, &run);
-}
-
-// proves: P1, rule 13
-/// The node that serves is told to stop while the line is cut, and others write there: what waits at home is cut off, and does not land over that.
-#[test]
-fn what_waited_at_home_does_not_land_where_a_reverse_sync_was_stopped() {
-    let mut pair = Pair::new(&plan("async"));
-    pair.lay_relay();
-    pair.first_sync();
-    pair.done(Side::Near, &["switchover", GROUP, "--to", "far"]);
-    pair.wait_for(Side::Far, "replicating");
-    pair.done(Side::Far, &["sync", GROUP, "--reverse", "--full"]);
-    pair.done(Side::Near, &["logging", GROUP]);
-    pair.until("it is served", |pair| pair.try_qemu_io(Side::Far, "data", &["read 0 64k"]).0);
-    pair.relay().cut();
-    let old = pair.start_qemu_io(Side::Far, "data", &["write -P 9 0 64k"]);
-    pair.until("both see it", |pair| pair.status(Side::Near)["peers"][0]["link"] != "connected");
-    pair.done(Side::Near, &["sync", GROUP, "--reverse", "--stop"]);
-    pair.qemu_io(Side::Near, "data", &["write -P 6 0 64k", "flush"]);
-    pair.relay().restore();
-    pair.until("the link is back", |pair| pair.output_of(Side::Near, &["sync", GROUP]).0 == 0);
-    let (is_done, said) = old.finish(&mut pair);
-    assert!(!is_done, "{said}");
-    assert!(is_primary(&pair, Side::Near) && !is_primary(&pair, Side::Far));
-    pair.qemu_io(Side::Near, "data", &["read -P 6 0 64k"]);
 }
 
 /// What the copy lacks is given up by a word only, and is saved.
@@ -491,6 +476,100 @@ fn a_record_that_cannot_be_read_stays_until_somebody_ends_it() {
     pair.done(Side::Far, &["sync", GROUP, "--reverse", "--stop"]);
     assert!(!record.exists());
     pair.stop_both();
+}
+
+/// The daemon ended between the demotion and the end of the term of those who had seen what is given up. Another one begins once, and before
+/// the other node serves anybody.
+#[test]
+fn a_term_ends_before_the_other_nodes_content_is_served() {
+    let mut pair = Pair::replicating(&plan("async"));
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 1M", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["demote", GROUP]);
+    pair.stop_both();
+    let record = records_what_is_given_up(&pair);
+    is_announced(&pair);
+    let term = pair.path("near/state/groups").join(GROUP).join("term");
+    let term = || std::fs::read_to_string(&term).expect("on record");
+    let before = term();
+    pair.serve(Side::Near);
+    pair.until("another term has begun", |_| {
+        std::fs::read_to_string(&record).is_ok_and(|text| text.contains(" new-term"))
+    });
+    let after = term();
+    assert_ne!(after, before);
+    pair.kill(Side::Near);
+    pair.serve(Side::Near);
+    pair.serve(Side::Far);
+    pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 5 0 1M"]).0);
+    assert_eq!(term(), after, "who came in that one goes on");
+    until_home(&mut pair, Side::Near);
+    assert_eq!(term(), after);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
+// proves: P6
+/// A node was the primary for clients of its own, and just starting when it was told to serve those of its peer: its own were shut out.
+#[test]
+fn a_node_that_starts_as_the_primary_of_its_own_clients_is_not_lent() {
+    if must_skip_stores("a_node_that_starts_as_the_primary_of_its_own_clients_is_not_lent") {
+        return;
+    }
+    let mut pair = Pair::new(&plan("async"));
+    let store = store_of_group(&pair, Side::Far);
+    pair.lay_relay();
+    pair.first_sync();
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["demote", GROUP]);
+    pair.done(Side::Far, &["promote", GROUP]);
+    pair.wait_for_rest(Side::Far);
+    assert!(pair.stop(Side::Near).success());
+    let record = |node: Side| pair.path(node.name()).join("state/groups").join(GROUP).join("reverse");
+    let (home, server) = (record(Side::Near), record(Side::Far));
+    assert_eq!(records_what_is_given_up(&pair), home);
+    // Until both have met it orders nothing by itself.
+    pair.relay().cut();
+    pair.serve(Side::Near);
+    let is_starting = |pair: &Pair| pair.status(Side::Far)["starting"] == true;
+    // Its half starts anew, and its disk stands still in the midst of that.
+    let reset = (60..).step_by(7).find_map(|calls| {
+        assert!(calls < 400, "it never stood still while it was starting");
+        // Each in an extent that nobody has written to since the start.
+        let mut places = VOLUMES.iter().flat_map(|volume| ["0", "4M"].map(|at| (volume, at))).cycle();
+        pair.until("far has failed", |pair| {
+            store.fail_call_after(0, rustix::io::Errno::IO.raw_os_error());
+            let (volume, at) = places.next().expect("it goes on");
+            let _ = pair.try_qemu_io(Side::Far, volume, &[&format!("write -P 6 {at} 64k"), "flush"]);
+            pair.status(Side::Far)["state"] == "failed"
+        });
+        store.fail_no_call();
+        store.hang_after_calls(calls);
+        let mut reset = Background::start(pair.command(Side::Far, &["reset", GROUP]));
+        let until = Instant::now() + Duration::from_millis(500);
+        while Instant::now() < until && !reset.has_ended() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if !reset.has_ended() && is_starting(&pair) {
+            return Some(reset);
+        }
+        store.answer_again();
+        reset.finish(&mut pair);
+        None
+    });
+    let typed = Background::start(pair.command(Side::Near, &["sync", GROUP, "--reverse"]));
+    pair.relay().restore();
+    // It is told by then.
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(is_starting(&pair), "{}", pair.log(Side::Far));
+    store.answer_again();
+    reset.expect("it was typed").finish(&mut pair);
+    let (is_done, said) = typed.finish(&mut pair);
+    assert!(!is_done && said.contains("serves its own clients alone"), "{said}");
+    pair.until("near serves nobody any more", |_| !home.exists());
+    assert!(!server.exists() && pair.status(Side::Far)["reverse"].is_null(), "{}", pair.log(Side::Far));
+    pair.until("far serves", |pair| pair.try_qemu_io(Side::Far, "data", &["write -P 7 0 64k", "flush"]).0);
 }
 
 /// Whichever daemon dies, and whenever: the clients' node is primary in the end, and nothing that was acknowledged is lost.

@@ -4,15 +4,16 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::common::damage::store_of_group;
 use crate::common::{Background, DEADLINE, GROUP, Pair, PairPlan, Side, is_installed, must_skip, must_skip_stores};
 
 /// A pair in step whose group has these lines in its table. The program of each hook is a file `hook` in the pair's directory, which writes a
 /// line into `ran` first.
-fn pair(lines: &str, script: &str) -> Pair {
+pub(crate) fn pair(lines: &str, script: &str) -> Pair {
     let mut pair = Pair::new(&PairPlan::DEFAULT);
     with_hooks(&pair, lines, script);
     pair.first_sync();
@@ -20,7 +21,7 @@ fn pair(lines: &str, script: &str) -> Pair {
 }
 
 /// Into the configuration of both nodes, before either is served; where the hook writes its lines.
-fn with_hooks(pair: &Pair, lines: &str, script: &str) -> PathBuf {
+pub(crate) fn with_hooks(pair: &Pair, lines: &str, script: &str) -> PathBuf {
     let (hook, ran) = (pair.path("hook"), ran(pair));
     let begin = format!(
         "#!/bin/sh\necho \"$FARSHORE_HOOK $FARSHORE_NODE $FARSHORE_PEER $FARSHORE_GROUP $FARSHORE_FORCED\" >> {}\n",
@@ -33,7 +34,7 @@ fn with_hooks(pair: &Pair, lines: &str, script: &str) -> PathBuf {
     ran
 }
 
-fn ran(pair: &Pair) -> PathBuf {
+pub(crate) fn ran(pair: &Pair) -> PathBuf {
     pair.path("ran")
 }
 
@@ -63,6 +64,9 @@ fn is_secondary(pair: &Pair, node: Side) -> bool {
 
 const ALL: &str =
     "hooks.before_promote = HOOK\nhooks.after_promote = HOOK\nhooks.before_demote = HOOK\nhooks.after_demote = HOOK";
+
+/// A hook that runs until the test writes the file `go`.
+const WAITS: &str = "while ! [ -e \"$(dirname $0)/go\" ]; do sleep 0.05; done";
 
 /// Around each change of role once, in order, on the node that changes; and not where nothing changes.
 #[test]
@@ -489,6 +493,44 @@ fn a_client_that_comes_while_a_hook_runs_is_not_cut_off_by_a_reverse_sync() {
     pair.assert_equal(&["data", "log"]);
 }
 
+// proves: rule 13
+/// A client came in the very moment of the demotion, which was refused by that: whoever was attached was turned away at its next connection,
+/// although nothing was changed.
+#[test]
+fn a_demotion_that_a_client_has_refused_ends_no_term() {
+    if must_skip_stores("a_demotion_that_a_client_has_refused_ends_no_term") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    let store = store_of_group(&pair, Side::Near);
+    let ran = with_hooks(&pair, "hooks.before_demote = HOOK", WAITS);
+    pair.first_sync();
+    let words = before_reverse(&mut pair, true);
+    let term = pair.status(Side::Near)["term"].clone();
+    let typed = Background::start(pair.command(Side::Near, &words));
+    pair.until("the hook runs", |_| ran.exists());
+    // The last record before the demotion waits for the disk meanwhile.
+    store.hang();
+    fs::write(pair.path("go"), "").expect("written");
+    std::thread::sleep(Duration::from_millis(500));
+    let client = pair.start_qemu_io(Side::Near, "data", &["sleep 6000"]);
+    pair.until("the client is there", |pair| pair.status(Side::Near)["volumes"][0]["clients"] == 1);
+    store.answer_again();
+    let (is_done, said) = typed.finish(&mut pair);
+    assert!(!is_done && said.contains("1 client is attached") && said.contains("sync g --reverse"), "{said}");
+    served_at_home(&mut pair);
+    assert_eq!(pair.status(Side::Near)["term"], term, "an attached device goes on");
+    let (is_served, said) = client.finish(&mut pair);
+    assert!(is_served, "{said}");
+    // Without a client another term begins, before anybody is served what the other node has.
+    pair.done(Side::Near, &words);
+    assert_ne!(pair.status(Side::Near)["term"], term);
+    served_at_home(&mut pair);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
+}
+
 // proves: rule 13, P6
 /// A disk fails in the moment in which the new role is recorded: nobody knows which one is on record, and the demotion was taken for done.
 #[test]
@@ -497,8 +539,7 @@ fn a_demotion_that_may_not_be_on_record_is_followed_by_nothing_before_a_reset() 
         return;
     }
     let mut pair = Pair::new(&PairPlan { forgets: true, ..PairPlan::DEFAULT });
-    let waits = "while ! [ -e \"$(dirname $0)/go\" ]; do sleep 0.05; done";
-    let ran = with_hooks(&pair, "hooks.before_demote = HOOK", waits);
+    let ran = with_hooks(&pair, "hooks.before_demote = HOOK", WAITS);
     pair.first_sync();
     let mut unknown = 0;
     // Whatever is given up, the calls of its demotion come later.
@@ -609,10 +650,8 @@ fn a_reverse_sync_fences_nobody() {
     pair.assert_equal(&["data", "log"]);
 }
 
-// proves: P6
-/// Of a fork the node that is given up is demoted, and a hook of that node has the last word before: both nodes stay what they are.
-#[test]
-fn a_fork_is_not_resolved_against_a_hook_that_fails_or_hangs() {
+/// Both nodes are primary and wrote since; the commands of either fail or hang as files beside say.
+fn forked() -> Pair {
     let mut pair = pair(&format!("{ALL}\nhooks.timeout = \"1s\""), FAILS_OR_HANGS);
     pair.wait_for_rest(Side::Near);
     pair.stop(Side::Far);
@@ -625,6 +664,14 @@ fn a_fork_is_not_resolved_against_a_hook_that_fails_or_hangs() {
     pair.until("both nodes see the fork", |pair| {
         Side::BOTH.iter().all(|node| pair.status(*node)["reason"].to_string().contains("both nodes are primary"))
     });
+    pair
+}
+
+// proves: P6
+/// Of a fork the node that is given up is demoted, and a hook of that node has the last word before: both nodes stay what they are.
+#[test]
+fn a_fork_is_not_resolved_against_a_hook_that_fails_or_hangs() {
+    let mut pair = forked();
     let resolve = ["resolve", GROUP, "--keep", "far"];
     fs::write(pair.path("which"), "before_demote").expect("written");
     for (how, why) in [("fail", "it ended with exit code 3"), ("hang", "did not end within 1s and was killed")] {
@@ -649,6 +696,21 @@ fn a_fork_is_not_resolved_against_a_hook_that_fails_or_hangs() {
     pair.wait_for_rest(Side::Far);
     pair.stop_from(Side::Far);
     pair.assert_equal(&["data", "log"]);
+}
+
+/// The node that was kept answers first, and the other one's command goes on.
+#[test]
+fn a_command_behind_the_demotion_ends_though_the_fork_is_resolved_on_its_own_node() {
+    let pair = forked();
+    for (name, words) in [("which", "after_demote"), ("how", "hang")] {
+        fs::write(pair.path(name), words).expect("written");
+    }
+    let (code, done) = answer(&pair, Side::Near, &["resolve", GROUP, "--keep", "far"]);
+    assert!(code == 1 && is_secondary(&pair, Side::Near) && !is_secondary(&pair, Side::Far), "{code}: {done}");
+    assert!(done["warnings"].to_string().contains("did not end within 1s and was killed"), "{done}");
+    assert_eq!(last_hook(&pair, Side::Near)["hook"], "after_demote");
+    let told = pair.done(Side::Near, &["events", "--json", "--local"]);
+    assert!(!told.contains("ended before the answer was here"), "{told}");
 }
 
 /// The hook of the change that was made fails or hangs: far serves, and near takes over again, as if there were none; each is told of.

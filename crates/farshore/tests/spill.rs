@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use serde_json::Value;
 
+use crate::common::damage::{directory, edit_newer, reseal, state};
 use crate::common::{GROUP, Pair, PairPlan, Side, expect};
 
 const VOLUMES: &[&str] = &["data"];
@@ -190,5 +191,99 @@ fn what_a_full_queue_does_is_set_while_it_runs() {
     assert!(pair.stop(Side::Near).success());
     pair.serve(Side::Near);
     assert_eq!(shown(&pair), "bitmap");
+    heals(pair);
+}
+
+// proves: P2, P5
+/// With `queue.durable` the file is a log: a primary that is killed under its writers goes on in order, and nothing is synced.
+#[test]
+fn a_primary_that_is_killed_goes_on_from_its_log() {
+    let logged = format!("{ON_DISK}queue.durable = true\n");
+    let mut pair = over_a_relay(&logged);
+    pair.until("the log is open", |pair| pair.log(Side::Near).contains("the queue stands in its log"));
+    cut(&pair);
+    write(&pair, 16);
+    let writes: Vec<String> = (0..256).map(|n| format!("write -P {} {}k 64k", 1 + n % 200, n * 64)).collect();
+    let writes: Vec<&str> = writes.iter().map(String::as_str).collect();
+    let writer = pair.start_qemu_io(Side::Near, "data", &writes);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    pair.kill(Side::Near);
+    let _ = writer.output();
+    pair.serve(Side::Near);
+    let status = pair.status(Side::Near);
+    assert_eq!(status["state"], "queuing", "{status}\n{}", pair.log(Side::Near));
+    let shown = queue(&pair);
+    assert!(shown["disk_bytes"].as_u64() > Some(4 * MIB), "{status}");
+    assert_eq!((&shown["log"], &shown["log_why"], &shown["log_off_s"]), (&"live".into(), &Value::Null, &Value::Null));
+    assert!(shown["log_bytes"].as_u64() > Some(4 * MIB), "{shown}");
+    for words in [&["queue", GROUP][..], &["status", GROUP]] {
+        let page = pair.done(Side::Near, words);
+        assert!(page.contains("Log  ") && page.contains("live; "), "{page}");
+    }
+    let file = state(&pair, Side::Near, "queue");
+    let found =
+        std::process::Command::new(env!("CARGO_BIN_EXE_farshore")).arg("inspect").arg(file).output().expect("run");
+    let found = String::from_utf8_lossy(&found.stdout);
+    assert!(found.contains("yes: the superblock beside it says so") && !found.contains("warning"), "{found}");
+    write(&pair, 1);
+    pair.relay().restore();
+    pair.wait_for(Side::Near, "replicating");
+    assert_eq!(resynced(&pair), 0, "there was a resync:\n{}", pair.log(Side::Near));
+    heals(pair);
+}
+
+/// A start was cut short while it wrote the log to the volumes, and the log is gone.
+fn loses_a_log_that_is_needed(pair: &mut Pair) -> std::path::PathBuf {
+    pair.until("the log is open", |pair| queue(pair)["log"] == "live");
+    cut(pair);
+    write(pair, 4);
+    pair.kill(Side::Near);
+    edit_newer(&state(pair, Side::Near, "superblock"), |copy| {
+        // Its flag 'queue redo' (docs/book/format.md).
+        let flags = u16::from_le_bytes([copy[14], copy[15]]) | 2048;
+        copy[14..16].copy_from_slice(&flags.to_le_bytes());
+        reseal(copy);
+    });
+    let (queue, lost) = (state(pair, Side::Near, "queue"), pair.path("lost"));
+    fs::rename(&queue, &lost).expect("moved");
+    pair.serve(Side::Near);
+    pair.wait_for(Side::Near, "failed");
+    lost
+}
+
+// proves: P4
+/// Without it the volumes may hold older content: the group stays down until the log is back, or the operator has given up what it held.
+#[test]
+fn a_log_that_a_start_still_needs_is_not_given_up_unasked() {
+    let logged = format!("{ON_DISK}queue.durable = true\n");
+    let mut pair = over_a_relay(&logged);
+    let lost = loses_a_log_that_is_needed(&mut pair);
+    let refused = |pair: &Pair| {
+        let reason = pair.status(Side::Near)["reason"].to_string();
+        let words = ["log of the queue cannot be used", "promote the peer", "accept-device"];
+        assert!(words.iter().all(|word| reason.contains(word)), "{reason}");
+        assert!(!pair.try_qemu_io(Side::Near, "data", &["read 0 4k"]).0, "it is served");
+    };
+    refused(&pair);
+    let _ = pair.output_of(Side::Near, &["reset", GROUP]);
+    pair.wait_for(Side::Near, "failed");
+    refused(&pair);
+    // The file is back.
+    fs::rename(&lost, state(&pair, Side::Near, "queue")).expect("moved");
+    pair.done(Side::Near, &["reset", GROUP]);
+    pair.wait_for(Side::Near, "queuing");
+    pair.relay().restore();
+    pair.wait_for(Side::Near, "replicating");
+    pair.wait_for_rest(Side::Near);
+    // Lost for good, and so is the peer: what stands here is to count.
+    loses_a_log_that_is_needed(&mut pair);
+    refused(&pair);
+    pair.stop(Side::Near);
+    fs::rename(directory(&pair, Side::Near), pair.path("old")).expect("moved");
+    pair.done(Side::Near, &["accept-device", GROUP, "data", "--content-is-good"]);
+    pair.serve(Side::Near);
+    pair.relay().restore();
+    pair.until("the nodes have met", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    pair.done(Side::Near, &["sync", GROUP, "--full", "--wait"]);
     heals(pair);
 }

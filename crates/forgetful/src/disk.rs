@@ -99,6 +99,8 @@ pub(crate) struct ForgetfulDisk {
     due: Option<(Due, Fate)>,
     /// The call after so many more fails.
     failing: Option<(u64, Errno)>,
+    /// The disk hangs from the call after so many more.
+    hanging: Option<u64>,
     /// What the last one was that failed so.
     failed: Option<&'static str>,
     /// File or folder of the last flush that failed.
@@ -127,6 +129,7 @@ impl ForgetfulDisk {
             power: Power::On,
             due: None,
             failing: None,
+            hanging: None,
             failed: None,
             failed_flush: None,
             loss: Loss::default(),
@@ -207,6 +210,21 @@ impl ForgetfulDisk {
     pub fn fail_no_call(&mut self) -> Option<&'static str> {
         self.failing = None;
         self.failed.take()
+    }
+
+    /// Has the disk hang from the call after so many more.
+    pub fn hang_after_calls(&mut self, calls: u64) {
+        self.hanging = Some(calls);
+    }
+
+    /// A call is about to begin: whether the disk hangs from this one on.
+    pub fn begins_to_hang(&mut self) -> bool {
+        let begins = self.hanging == Some(0);
+        self.hanging = self.hanging.and_then(|left| left.checked_sub(1));
+        if begins {
+            self.power = Power::Hung;
+        }
+        begins
     }
 
     /// A call begins.
@@ -304,7 +322,7 @@ impl ForgetfulDisk {
     }
 
     pub fn set_power(&mut self, power: Power) {
-        self.power = power;
+        (self.power, self.hanging) = (power, None);
     }
 
     /// Nodes without a name are gone, and the others have as many links as names.

@@ -171,6 +171,11 @@ impl ForgetfulStore {
         self.shared.set_power(Power::Hung);
     }
 
+    /// The same from the call after so many more (see [`StoreCounts::calls`]) on, unless it is told before to answer again.
+    pub fn hang_after_calls(&self, calls: u64) {
+        self.shared.disk().hang_after_calls(calls);
+    }
+
     /// It hangs no more: what waits is answered.
     pub fn answer_again(&self) {
         self.shared.set_power(Power::On);

@@ -70,6 +70,10 @@ impl Served {
     /// The disk for a call that counts: the moment in which it may be set to fail.
     fn disk_to_call(&self, call: &'static str) -> Result<MutexGuard<'_, ForgetfulDisk>, Errno> {
         let mut disk = self.disk()?;
+        if disk.begins_to_hang() {
+            drop(disk);
+            disk = self.disk()?;
+        }
         disk.begin_call(call)?;
         Ok(disk)
     }

@@ -56,6 +56,8 @@ impl Victim {
             history_bytes: limits::HISTORY_BYTES_MIN,
             queue_disk_bytes: 0,
             folds: false,
+            queue_durable: false,
+            queue_file: 0,
         };
         let node = Node::new(NodeConfig {
             node: NodeId(1),

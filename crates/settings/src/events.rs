@@ -76,7 +76,7 @@ event_kinds! {
     SecondaryConsistent = "secondary-consistent", "A catch-up made the secondary consistent at this position.",
         ["sequence", "sent_bytes"];
     FetchedBack = "fetched-back", "What this node had lost with its power was fetched from the peer.", ["bytes"];
-    UncleanStart = "unclean-start", "These extents were being written when this node stopped; they are compared with the peer.",
+    UncleanStart = "unclean-start", "These extents were being written when this node stopped; they are compared with the peer, unless the queue has its log.",
         ["bytes"];
     JournalReplayed = "journal-replayed", "A secondary applied what its journal held at the start.", ["records", "sequence"];
     QueueDropped = "queue-dropped", "Queued writes became dirty regions, to be sent by a sync.", ["writes", "bytes", "reason"];

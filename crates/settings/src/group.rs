@@ -231,6 +231,10 @@ keyed! {
         "queue.disk" => queue_disk_bytes: u64 = queue_disk();
             "writes for which memory has no room, in order, on the state disk; reserved at a start, 0 = none",
             "the disk queue: what the queue has no room for in memory, in order, in a file of this size in the group's state directory. Its space is reserved at the group's start, on either node, as either may be primary; where there is too little the group goes on without it ([disk queue](#window-and-memory)). `0` or `\"off\"`: none. Another value counts at the group's next start";
+        /// The disk queue is a log that a start goes on from.
+        "queue.durable" => queue_durable: bool = flag(false);
+            "each write goes through the disk queue first: a primary that crashes goes on in order",
+            "the disk queue is a log: each write stands there, flushed, before it is written to its volume and sent. A primary that was killed or lost its power goes on in order, without a sync ([log of the queue](#log-of-the-queue)). Each write waits for one more flushed write, on the disk of that file. Needs a `queue.disk` of 64 MiB or more";
         /// Landing journal, bytes.
         "journal" => journal_bytes: u64 = size(limits::JOURNAL);
             stays JOURNAL_STAYS, "the secondary's landing journal; at least twice the window",

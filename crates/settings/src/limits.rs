@@ -94,6 +94,9 @@ pub const QUEUE_ITEMS: Bound<u64> =
 pub const QUEUE_DISK: Bound<u64> =
     Bound { min: data::DISK_QUEUE_BYTES_MIN, max: 16 * TIB, default: data::DISK_QUEUE_BYTES_DEFAULT };
 
+/// The least disk queue that is a log: the longest request of a client takes no more than half of it.
+pub const QUEUE_LOG_BYTES_MIN: u64 = 64 * MIB;
+
 /// What a disk queue leaves free beside as much as its group's `journal`: the history of a sync has room to begin with, and another group
 /// to start.
 pub const QUEUE_DISK_SPARE_BYTES: u64 = GIB;
@@ -231,6 +234,9 @@ pub const REVERSE_QUIET_PATIENCE: Duration = Duration::from_secs(10);
 pub const REVERSE_HEARD_PATIENCE: Duration = Duration::from_secs(10);
 /// A step of a reverse sync is waited for so long before it is stopped.
 pub const REVERSE_STEP_PATIENCE: Duration = Duration::from_secs(15);
+/// How long requests of clients wait for a node that hands over back to theirs, and does not say what has become of that: as long as it may drain,
+/// and wait for the answer to its grant.
+pub const REVERSE_HANDOVER_PATIENCE: Duration = Duration::from_secs(30);
 /// Further attempts of a hook: with twenty it gives up after a quarter of an hour.
 pub const HOOK_RETRIES: Bound<u32> = Bound { min: 0, max: 20, default: 3 };
 /// How often `wait`, `sync --wait` and `status --watch` look again.

@@ -110,6 +110,7 @@ fn configuration() -> Vec<Limit> {
         ours::TLS_CLIENTS_MAX => "entries of `[tls.clients]`", "";
         ours::JOURNAL_WINDOWS_MIN => "`journal`, in windows, at least", "receiving would wait for applying";
         ours::QUEUE_DISK_SPARE_BYTES => "what a disk queue leaves free where its space is reserved", "and as much as its group's `journal`";
+        ours::QUEUE_LOG_BYTES_MIN => "`queue.disk` with `queue.durable`, at least", "";
         ours::MEMORY_PER_GROUP => "`memory.limit`, for each group of the node, if that is more than the default", "";
         ours::HOOKS_MAX => "hooks of a configuration", "";
         ours::HOOK_WORDS_MAX => "words of a hook's `command`", "";
@@ -152,6 +153,7 @@ fn writes() -> Vec<Limit> {
         data::MEMORY_GROUP_BYTES => "memory that each group has to itself", "the rest of `memory.limit` is borrowed";
         data::BATCH_BYTES_MAX => "payload of a journal batch", "";
         data::DISK_QUEUE_BATCH_BYTES => "what one request writes to the disk queue, or reads of it", "";
+        data::QUEUE_CELL_AFTER => "from a batch of the queue's log that is not needed any more to the record of that", "the space is free then";
         data::BATCHES_IN_FLIGHT_MAX => "journal batches in flight", "";
         data::APPLY_IN_FLIGHT_MAX => "writes applied to a secondary's volumes at once", "";
         data::APPLY_FLUSH_BYTES => "bytes applied and not flushed on a secondary", "then the volumes are flushed";
@@ -298,6 +300,7 @@ fn reverse_syncs() -> Vec<Limit> {
         ours::REVERSE_AGAIN_AFTER => "from a step that was refused to the next try", "";
         ours::REVERSE_HEARD_PATIENCE => "for a node that is to serve the clients of its peer to hear that the peer was demoted", "";
         ours::REVERSE_STEP_PATIENCE => "for a step under way to end, before `--stop` is refused", "";
+        ours::REVERSE_HANDOVER_PATIENCE => "for a node to hand over that has begun to, back to the node of the clients", "then they go on there";
     }
 }
 

@@ -34,6 +34,8 @@ fn config(id: u16, starts_as: Role) -> NodeConfig {
         history_bytes: limits::HISTORY_BYTES_DEFAULT,
         queue_disk_bytes: 0,
         folds: false,
+        queue_durable: false,
+        queue_file: 0,
     };
     NodeConfig {
         node: NodeId(id),

@@ -314,17 +314,14 @@ impl Checkers {
         let alone = glance.needs_verification && self.may_serve_alone(cluster, now, node, group);
         self.newcomers.opens(cluster, node, group)?;
         let images = cluster.views(node, group);
+        // Of a volume that is detached here nothing is served, fetched or flushed: nobody knows what its disk holds.
         let has_device = |number: u16| {
             let position = cluster.position(node, group, VolumeId(number));
             position.is_none_or(|position| !cluster[node].storage.is_detached(group, position))
         };
-        // Nobody flushes a disk that is dead: what its caches held goes with the power.
-        let dead = (0..images.len() as u16).filter(|number| !has_device(*number));
-        dead.for_each(|number| self.writes.forgets(group, VolumeId(number)));
+        let served: Vec<&[u8]> =
+            (0..).zip(&images).map(|(number, image)| if has_device(number) { *image } else { &[] }).collect();
         if opening.lost_power && !alone && !chosen {
-            // Of a volume that is detached here nothing is served, and nothing fetched.
-            let served: Vec<&[u8]> =
-                (0..).zip(&images).map(|(number, image)| if has_device(number) { *image } else { &[] }).collect();
             let peer = cluster.other(group, node);
             let stands = cluster.glance(peer, group).filter(|g| g.running && !g.identity.inconsistent);
             let mut at = stands.map(|g| g.identity.position).into_iter().chain(self.ever_confirmed(group, peer));
@@ -340,7 +337,7 @@ impl Checkers {
             true if opening.lost_power || opening.forgot => DiskCaches::Lost,
             true => DiskCaches::Kept,
         };
-        self.writes.primary_ready(node, group, &images, caches, identity)?;
+        self.writes.primary_ready(node, group, (&images, &served), caches, identity)?;
         self.writes.opens_with(group, cluster.aside(node, group));
         Ok(())
     }

@@ -5,7 +5,7 @@ use engine::identity::DecisionRow;
 
 /// Branches that take two troubles of one node within a moment, an old copy that is promoted, a disk that is
 /// dead for long, or more writers than seeds have.
-pub const BRANCHES_BY_TEST: [(CoveragePoint, &str); 19] = [
+pub const BRANCHES_BY_TEST: [(CoveragePoint, &str); 20] = [
     (CoveragePoint::WentBackUnverified, "a_primary_that_lost_its_power_asks_its_operator_when_its_peer_has_gone_back"),
     (CoveragePoint::TailUnknown, "what_a_promotion_gave_up_and_did_not_become_is_asked_about"),
     (CoveragePoint::HandoverBackFromStoring, "what_happens_beside_the_last_record_is_made_up_for_on_the_way_back"),
@@ -23,7 +23,8 @@ pub const BRANCHES_BY_TEST: [(CoveragePoint, &str); 19] = [
     (CoveragePoint::PromoteRefusedUnfilled, "a_disk_that_was_never_filled_is_not_promoted_and_overwrites_nothing"),
     (CoveragePoint::NothingInOrder, "a_group_with_nothing_left_in_order_does_not_replicate"),
     (CoveragePoint::QueueFetchFailed, "what_cannot_be_read_back_costs_the_order_and_no_content"),
-    (CoveragePoint::PromotionForPeerEnded, "a_peer_that_was_promoted_meanwhile_serves_alone"),
+    (CoveragePoint::QueueLogHung, "a_log_whose_disk_hangs_closes_and_opens_again"),
+    (CoveragePoint::QueueLogDropped, "a_damaged_log_costs_the_order_and_no_content"),
     (CoveragePoint::LinkWasFull, "a_healthy_peer_is_not_said_to_stand_still_when_the_link_is_full"),
 ];
 

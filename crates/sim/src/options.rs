@@ -30,6 +30,7 @@ const SIZES: u64 = 0x517e_5000_0000_0000;
 const TURNS: u64 = 0x7042_0000_0000_0000;
 /// And disk queues, and what becomes of a full queue.
 const DISK_QUEUES: u64 = 0xd15c_0000_0000_0000;
+const DURABLE_QUEUES: u64 = 0xd07a_b1e0_0000_0000;
 const FULL_QUEUES: u64 = 0xf011_0000_0000_0000;
 /// And whether a backlog is folded.
 const FOLDS: u64 = 0xf01d_0000_0000_0000;
@@ -72,6 +73,8 @@ pub struct SimOptions {
     pub queue_disk_bytes: u64,
     /// What is overwritten before it was sent is left out.
     pub folds: bool,
+    /// The disk queue is a log that a start goes on from.
+    pub queue_durable: bool,
     pub when_full: WhenFull,
     pub pace: Option<QueuePace>,
     pub journal_bytes: u64,
@@ -137,6 +140,7 @@ impl SimOptions {
             queue_items: *rng.pick(&[200, 100_000, 100_000]),
             queue_disk_bytes: SimOptions::queue_disk_bytes(seed),
             folds: SimOptions::folds(seed),
+            queue_durable: SimOptions::queue_durable(seed),
             when_full: SimOptions::when_full(&mut Rng::new(seed ^ FULL_QUEUES)),
             pace: SimOptions::pace(&mut Rng::new(seed ^ PACED)),
             journal_bytes: window_bytes * 2 + rng.below(3) * 256 * KIB,
@@ -230,6 +234,11 @@ impl SimOptions {
 
     pub fn queue_disk_bytes(seed: u64) -> u64 {
         *Rng::new(seed ^ DISK_QUEUES).pick(&[0, 0, 128 * KIB, 4 * MIB])
+    }
+
+    /// Of half of the disk queues a start goes on from their log.
+    pub fn queue_durable(seed: u64) -> bool {
+        SimOptions::queue_disk_bytes(seed) > 0 && Rng::new(seed ^ DURABLE_QUEUES).percent(50)
     }
 
     /// Of a few groups writers are slowed down before the queue is full.

@@ -55,6 +55,7 @@ pub fn options(mode: Mode, policy: Policy) -> SimOptions {
         queue_items: 100_000,
         queue_disk_bytes: 0,
         folds: false,
+        queue_durable: false,
         when_full: WhenFull::Block,
         pace: None,
         journal_bytes: MIB,

@@ -12,6 +12,7 @@ mod demoted_unverified;
 mod detach;
 mod disk_queue;
 mod documented;
+mod durable_queue;
 mod failed_flush;
 mod failed_group;
 mod fine_regions;

@@ -339,6 +339,13 @@ const REACHED: &[(&str, &[BranchCount])] = &[
         &[(1, CoveragePoint::ForkKept, 1), (0, CoveragePoint::ForkYielded, 1), (0, CoveragePoint::DeltaSaved, 1)],
     ),
     ("fork-overwritten", &[(1, CoveragePoint::FullSyncBegan, 1), (0, CoveragePoint::SyncLeftDelta, 1)]),
+    ("durable", &[(0, CoveragePoint::QueueLogOpened, 1)]),
+    ("durable-sync-mode", &[(0, CoveragePoint::QueueLogOpened, 1)]),
+    ("durable-link-lost", &[(0, CoveragePoint::QueueContinued, 1)]),
+    ("durable-restart-twice", &[(0, CoveragePoint::RunTakenUp, 1)]),
+    ("durable-wrap", &[(0, CoveragePoint::QueueLogOpened, 1)]),
+    ("durable-handover", &[(1, CoveragePoint::PromotedAfterHandover, 1)]),
+    ("durable-left", &[(0, CoveragePoint::QueueLogOpened, 1)]),
     ("promote-mid-snapshot", &[(1, CoveragePoint::RollbackPointTaken, 2), (1, CoveragePoint::RolledBack, 1)]),
 ];
 

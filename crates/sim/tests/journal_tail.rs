@@ -3,7 +3,7 @@
 // proves: P2, P9
 
 use engine::coverage::CoveragePoint;
-use engine::journal::{INDEX_BYTES, JournalIndex};
+use engine::journal::{BatchOf, INDEX_BYTES, JournalIndex};
 use engine::limits::KIB;
 use engine::state::{Mode, Policy};
 use engine::superblock::Superblock;
@@ -22,7 +22,7 @@ fn batches(world: &ScenarioWorld) -> (Vec<JournalIndex>, Vec<JournalIndex>) {
         .chunks_exact(INDEX_BYTES)
         .enumerate()
         .filter_map(|(at, block)| {
-            JournalIndex::decode(block).filter(|index| index.ring_offset == (at * INDEX_BYTES) as u64)
+            JournalIndex::decode(BatchOf::Journal, block).filter(|index| index.ring_offset == (at * INDEX_BYTES) as u64)
         })
         .collect();
     all.sort_by_key(|index| index.ordinal);

@@ -3,10 +3,12 @@
 
 use engine::coverage::CoveragePoint;
 use engine::identity::Role;
+use engine::limits::KIB;
 use engine::state::State;
 use engine::{Command, CommandId, CommandResult, RefusalCode};
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject};
 
+use crate::forks;
 use crate::rollback::{mid_sync, slow};
 
 const HOME: usize = 0;
@@ -89,6 +91,51 @@ fn a_peer_that_was_promoted_meanwhile_serves_alone() {
         assert!(matches!(world.order(HOME, Command::SendAll), CommandResult::Done(_)));
         world.write_done(0, 0, 4096);
         world.drain();
+    }
+}
+
+/// The word that the peer is promoted comes too late: the promotion for its clients is being recorded by then, or is recorded. Both are primary, as
+/// after any forced failover. Both say so, nothing of either is overwritten before somebody has chosen, and what the other one has alone is
+/// saved then.
+#[test]
+fn a_word_that_comes_while_the_promotion_is_recorded_leaves_a_fork_that_is_told() {
+    may_inject();
+    for moment in 0..24 {
+        let mut world = forks::in_peace();
+        world.order(HOME, Command::Logging);
+        world.write_done(0, 64 * KIB, 8 * KIB);
+        assert!(matches!(world.order(HOME, Command::Demote), CommandResult::Warning(_)));
+        world.until("the server hears of it", |world| hears(world, Role::Secondary));
+        let entropy = world.rng.draw();
+        world.cluster[SERVER].storage.trouble.flush_ns = 100 * MILLISECOND;
+        let id = world.command(SERVER, GROUP, Command::PromoteForPeer { entropy });
+        world.pass(moment * 10 * MILLISECOND);
+        let forced = world.promote(HOME, true);
+        assert!(!matches!(forced, CommandResult::Refused(_)), "{forced:?}");
+        world.until("it is answered", |world| world.cluster.ledger.result(id).is_some());
+        world.cluster[SERVER].storage.trouble.flush_ns = 0;
+        assert_eq!((role(&world, HOME), role(&world, SERVER)), (Role::Primary, Role::Primary), "{moment}");
+        world.until("both say so", |world| {
+            [HOME, SERVER].iter().all(|node| world.figures(*node).reason.contains("both nodes are primary"))
+        });
+        let [home, server] = [HOME, SERVER].map(|node| world.images_of(node));
+        world.pass(10 * SECOND);
+        assert_eq!([HOME, SERVER].map(|node| world.images_of(node)), [home, server]);
+        forks::write_at(&mut world, HOME, 0, 0, 4096);
+        // Each was promoted since they parted, so bits do not tell what differs: the refusal says what does.
+        let kept = forks::keep(&mut world, HOME, false);
+        let Some(CommandResult::Refused(why)) = world.cluster.ledger.result(kept).cloned() else {
+            panic!("it is kept by bits")
+        };
+        assert!(why.code == RefusalCode::ForkUnbounded && why.text.contains("sync GROUP --full"), "{}", why.text);
+        assert!(!matches!(world.order(SERVER, Command::Demote), CommandResult::Refused(_)));
+        assert!(matches!(world.order(HOME, Command::Sync { full: true }), CommandResult::Done(_)));
+        world.until("they are in step", |world| {
+            let is_drained = |node: usize| world.glance(node, GROUP).is_some_and(|glance| glance.drained);
+            world.figures(HOME).state == State::Replicating && is_drained(HOME) && is_drained(SERVER)
+        });
+        assert_eq!(world.images_of(HOME), world.images_of(SERVER));
+        assert!(world.figures(SERVER).saved_delta.is_some_and(|saved| saved.bytes > 0 && saved.lost_bytes == 0));
     }
 }
 

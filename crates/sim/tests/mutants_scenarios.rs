@@ -226,7 +226,9 @@ fn zeroes_have_no_payload_in_a_batch() {
     }
     world.drain();
     let ring = world.cluster[1].disk(Store::Journal(GROUP)).view();
-    let batches = ring.chunks_exact(journal::INDEX_BYTES).filter_map(journal::JournalIndex::decode);
+    let batches = ring
+        .chunks_exact(journal::INDEX_BYTES)
+        .filter_map(|block| journal::JournalIndex::decode(journal::BatchOf::Journal, block));
     let zeroes = batches.flat_map(|batch| batch.entries).filter(|entry| entry.kind == journal::RecordKind::Zero);
     let offsets: Vec<u32> = zeroes.map(|entry| entry.payload_at).collect();
     assert!(offsets.len() >= 4 && offsets.iter().all(|offset| *offset == 0), "{offsets:?}");

@@ -3,7 +3,7 @@
 
 use engine::cell;
 use engine::coverage::CoveragePoint;
-use engine::journal::{INDEX_BYTES, JournalIndex};
+use engine::journal::{BatchOf, INDEX_BYTES, JournalIndex};
 use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, Store};
@@ -21,7 +21,9 @@ fn due(world: &ScenarioWorld) -> Vec<JournalIndex> {
     let mut all: Vec<JournalIndex> = ring
         .chunks_exact(INDEX_BYTES)
         .enumerate()
-        .filter_map(|(at, block)| JournalIndex::decode(block).filter(|i| i.ring_offset == (at * INDEX_BYTES) as u64))
+        .filter_map(|(at, block)| {
+            JournalIndex::decode(BatchOf::Journal, block).filter(|i| i.ring_offset == (at * INDEX_BYTES) as u64)
+        })
         .filter(|i| i.ordinal >= head.ordinal)
         .collect();
     all.sort_by_key(|index| index.ordinal);

@@ -25,14 +25,12 @@ const BRISK: Fallback = Fallback {
 
 fn paced(pace: Option<QueuePace>, queue_disk_bytes: u64) -> ScenarioWorld {
     may_inject();
-    let mut world = ScenarioWorld::in_peace(SimOptions {
-        queue_bytes: MIB,
-        queue_disk_bytes,
-        pace,
-        bytes_per_s: RATE,
-        wait_limit_ms: 2000,
-        ..options(Mode::Async, Policy::Degrade)
-    });
+    begins(SimOptions { pace, queue_disk_bytes, ..options(Mode::Async, Policy::Degrade) })
+}
+
+fn begins(options: SimOptions) -> ScenarioWorld {
+    let mut world =
+        ScenarioWorld::in_peace(SimOptions { queue_bytes: MIB, bytes_per_s: RATE, wait_limit_ms: 2000, ..options });
     world.write_done(0, 0, 8 * KIB);
     world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
     // The rate of a link is known once it was busy.
@@ -105,25 +103,31 @@ fn what_slows_writers_down_is_not_counted_against_the_peer() {
     }
 }
 
-/// Whatever the disk queue keeps free for itself, and memory for what comes back from it: the second mark is reached before that.
+/// Whatever the disk queue, or its log, keeps free for itself, and memory for what comes back from it: the second mark is reached before that.
 #[test]
 fn the_second_mark_comes_before_the_disk_queue_is_full() {
-    let mut world = paced(QueuePace::new(50, 95), 2 * MIB);
-    let mut waiting = std::collections::VecDeque::new();
-    let (mut most, mut longest) = (0, Duration::ZERO);
-    for n in 0..3000 {
-        waiting.push_back(world.write((n % 2) as u16, n / 2 * 8 * KIB % (512 * KIB), 8 * KIB));
-        if waiting.len() > 4 {
-            assert!(waiting.pop_front().is_some_and(|id| world.answer(id).0));
+    may_inject();
+    // What the peer has applied leaves a log some 200 ms later, and in a log each batch has its index.
+    for (queue_durable, queue_disk_bytes, to) in [(false, 2 * MIB, 95), (true, 4 * MIB, 90)] {
+        let pace = QueuePace::new(50, to);
+        let mut world =
+            begins(SimOptions { pace, queue_disk_bytes, queue_durable, ..options(Mode::Async, Policy::Degrade) });
+        let mut waiting = std::collections::VecDeque::new();
+        let (mut most, mut longest) = (0, Duration::ZERO);
+        for n in 0..3000 {
+            waiting.push_back(world.write((n % 2) as u16, n / 2 * 8 * KIB % (512 * KIB), 8 * KIB));
+            if waiting.len() > 4 {
+                assert!(waiting.pop_front().is_some_and(|id| world.answer(id).0));
+            }
+            let queue = world.figures(PRIMARY).queue;
+            most = most.max(queue.bytes + queue.disk_bytes);
+            longest = longest.max(queue.held_up);
         }
-        let queue = world.figures(PRIMARY).queue;
-        most = most.max(queue.bytes + queue.disk_bytes);
-        longest = longest.max(queue.held_up);
+        assert!(most > 1_900_000, "it was nearly full: {most}");
+        assert!(longest < Duration::from_millis(100), "nobody was held up by a full queue: {longest:?}");
+        assert!(world.coverage(PRIMARY, CoveragePoint::WriterPaced) > 0);
+        assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueLogOpened) > 0, queue_durable);
     }
-    assert!(most > 1_900_000, "it was nearly full: {most}");
-    // Writes that travel joined make room at once: a quarter of a second of the link at most.
-    let joined = world.figures(PRIMARY).joined_frames;
-    assert!(longest < Duration::from_millis(150), "nobody was held up by a full queue: {longest:?}, {joined} joined");
 }
 
 /// They waited for long because they were slowed down, and then the queue is made smaller: their time without room begins there.

@@ -484,7 +484,9 @@ fn a_start_records_the_end_of_a_sync_behind_the_flush() {
 /// The journal holds the end of a sync.
 fn sync_end_landed(world: &ScenarioWorld) -> bool {
     let journal = world.cluster[FAR].disk(Store::Journal(GROUP)).view();
-    let indexes = journal.chunks_exact(4096).filter_map(engine::journal::JournalIndex::decode);
+    let indexes = journal
+        .chunks_exact(4096)
+        .filter_map(|block| engine::journal::JournalIndex::decode(engine::journal::BatchOf::Journal, block));
     indexes.flat_map(|index| index.entries).any(|entry| entry.kind == engine::journal::RecordKind::SyncEnd)
 }
 

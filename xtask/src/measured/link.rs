@@ -151,3 +151,30 @@ pub fn modes(rows: &[Row]) -> Result<String> {
     let lines = newest(rows, &["size_kib", "writers"])?.iter().map(line).collect::<Result<Vec<_>>>()?;
     Ok(table(&["Writes, writers", "Logging", "async", "nearsync", "sync"], &lines))
 }
+
+/// The paper's examples of a queue.
+pub fn paper(rows: &[Row]) -> Result<String> {
+    let rows = newest(rows, &["example", "when_full"])?;
+    let line = |row: &&Row| -> Result<Vec<String>> {
+        let seconds = |key| row.number(key).map_or_else(|_| "never".to_owned(), |time| format!("{time:.1} s"));
+        Ok(vec![
+            row.text("example")?.to_owned(),
+            format!("`{}`", row.text("when_full")?),
+            format!("{}/s", row.number("offered_per_s")?),
+            format!("{:.0} KiB", row.number("peak_bytes")? / 1024.0),
+            seconds("forecast_s"),
+            seconds("full_s"),
+            format!("{:.1}/s", row.number("written_per_s")?),
+        ])
+    };
+    let head = [
+        "Example",
+        "`queue.when_full`",
+        "Offered",
+        "Most in the queue",
+        "Forecast at 10 s",
+        "Full after",
+        "Written then",
+    ];
+    Ok(table(&head, &rows.iter().map(line).collect::<Result<Vec<_>>>()?))
+}

@@ -36,6 +36,11 @@ impl WriteNumbers {
         (self.last_seq, self.last_wall) = (Seq::NONE, wall);
     }
 
+    /// A start goes on behind this number, and its stamp.
+    pub fn go_on(&mut self, last: Seq, wall: Wall) {
+        (self.last_seq, self.last_wall) = (last, self.last_wall.max(wall));
+    }
+
     /// The last number given.
     pub fn last(&self) -> Seq {
         self.last_seq
@@ -172,7 +177,7 @@ impl GroupCommon {
     /// nothing was due; now the peer may lack it and keep what it overwrote, so its flush goes on record like any other.
     pub fn stand_alone(&mut self, cx: &mut Cx, slot: u32, both_have_it: bool) {
         let op = self.slots.write(slot);
-        if op.stage() == WriteStage::Writing && op.level == AckLevel::Durable {
+        if matches!(op.stage(), WriteStage::Logging | WriteStage::Writing) && op.level == AckLevel::Durable {
             // What is due once it is written may be more than now.
             op.level = AckLevel::LocalDurable;
         }
@@ -226,7 +231,7 @@ impl GroupCommon {
         self.flush_where(cx, |volume| volume.flushes.unflushed_bytes() > 0);
     }
 
-    fn flush_where(&mut self, cx: &mut Cx, is_due: impl Fn(&Volume) -> bool) {
+    pub fn flush_where(&mut self, cx: &mut Cx, is_due: impl Fn(&Volume) -> bool) {
         for index in 0..self.volumes.len() {
             let volume = &self.volumes[index];
             if volume.flushes.may_begin() && is_due(volume) {

@@ -186,6 +186,7 @@ rows! {
     HalfSynced, "half-synced", "This run, in the middle of a sync.";
     OutOfQueue, "out-of-queue", "This run, at a position from which nothing goes on.";
     EarlierRun, "earlier-run", "The same history, left in an earlier run.";
+    InEarlierQueue, "in-earlier-queue", "An earlier run, at a position from which the queue goes on.";
     PeerIsNewer, "peer-is-newer", "The peer's history grew out of ours.";
     PeerWentFurther, "peer-went-further", "The peer's history grew out of something younger than ours.";
     AheadOfLoneStretch, "ahead-of-lone-stretch", "It followed until we went on alone, and is past that position.";
@@ -425,7 +426,7 @@ impl DecisionRow {
             DecisionRow::LaterRun | DecisionRow::PastOurLast | DecisionRow::AheadOfLoneStretch => {
                 Decision::NeedsFullSync(DecisionReason::PeerSawOurFuture)
             }
-            DecisionRow::InQueue => Decision::Continue(position.seq),
+            DecisionRow::InQueue | DecisionRow::InEarlierQueue => Decision::Continue(position.seq),
             DecisionRow::HalfSynced
             | DecisionRow::OutOfQueue
             | DecisionRow::EarlierRun
@@ -579,6 +580,7 @@ mod tests {
             DecisionRow::TwoSecondaries,
             DecisionRow::PeerSends,
             DecisionRow::TwoPrimaries,
+            DecisionRow::InEarlierQueue,
             DecisionRow::WentBack,
             DecisionRow::BackBeforeLoneStretch,
             DecisionRow::ForkByBits,

@@ -1,5 +1,6 @@
 //! The landing log: a ring of batches. A batch is one index block, then its payloads; it is valid as a whole or not at
-//! all, and it says where and when it belongs, so that a stale or misplaced one is never replayed.
+//! all, and it says where and when it belongs, so that a stale or misplaced one is never replayed. The log of a primary's queue holds
+//! batches of the same form.
 //!
 //! Written in order, several in flight; what counts as durable is the unbroken run from the head. Space is reused only
 //! after a superblock that starts replay behind it is durable.
@@ -22,8 +23,35 @@ const FIXED_BYTES: usize = 128;
 const ENTRY_BYTES: usize = 48;
 /// Records one batch can hold.
 pub const ENTRIES_MAX: usize = (INDEX_BYTES - FIXED_BYTES - 4) / ENTRY_BYTES;
-const BLOCK: IndexBlock =
+const JOURNAL: IndexBlock =
     IndexBlock { magic: *b"FSHBATCH", version: VERSION, bytes: INDEX_BYTES, entries_max: ENTRIES_MAX };
+const QUEUE: IndexBlock = IndexBlock { magic: *b"FSHQUEUB", version: QUEUE_VERSION, ..JOURNAL };
+
+/// The version of a batch in the log of a queue.
+pub const QUEUE_VERSION: u16 = 1;
+
+/// Where batches stand. Neither kind is ever taken for the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchOf {
+    /// A secondary's journal.
+    Journal,
+    /// The log of a primary's queue: each payload begins on a block.
+    Queue,
+}
+
+impl BatchOf {
+    const fn block(self) -> IndexBlock {
+        match self {
+            BatchOf::Journal => JOURNAL,
+            BatchOf::Queue => QUEUE,
+        }
+    }
+
+    /// The version that this program writes.
+    pub fn version(self) -> u16 {
+        self.block().version
+    }
+}
 
 /// What a record does to its volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +100,8 @@ pub struct JournalIndex {
     pub incarnation: Incarnation,
     /// The snapshot whose numbers these are; 0: the stream of writes.
     pub snapshot: u64,
+    /// In the log of a queue: batches below this ordinal were durable when this one was issued. In a journal 0.
+    pub durable_below: u64,
     pub bytes: u32,
     /// The first number of the batch. A record stands for all numbers after the one before it.
     pub first: Seq,
@@ -90,8 +120,8 @@ pub struct OtherVersionBatch {
 }
 
 impl JournalIndex {
-    pub fn encode(&self) -> Vec<u8> {
-        let mut w = BLOCK.begin(self.entries.len());
+    pub fn encode(&self, of: BatchOf) -> Vec<u8> {
+        let mut w = of.block().begin(self.entries.len());
         w.u32(self.bytes);
         w.u64(self.tag);
         w.u64(self.ring_offset);
@@ -102,6 +132,7 @@ impl JournalIndex {
         w.u16(self.origin.0);
         w.pad_to(80);
         w.u64(self.snapshot);
+        w.u64(self.durable_below);
         w.u64(self.first.0);
         w.pad_to(FIXED_BYTES);
         for e in &self.entries {
@@ -120,8 +151,8 @@ impl JournalIndex {
     }
 
     /// A whole index block, or `None`. The caller still checks that it belongs where it was found.
-    pub fn decode(block: &[u8]) -> Option<JournalIndex> {
-        let (count, mut r) = BLOCK.open(block)?;
+    pub fn decode(of: BatchOf, block: &[u8]) -> Option<JournalIndex> {
+        let (count, mut r) = of.block().open(block)?;
         let mut index = JournalIndex {
             bytes: r.u32()?,
             tag: r.u64()?,
@@ -132,19 +163,21 @@ impl JournalIndex {
             incarnation: Incarnation(r.u64()?),
             origin: NodeId(r.u16()?),
             snapshot: FieldDecoder(&block[80..]).u64()?,
-            first: Seq(FieldDecoder(&block[88..]).u64()?),
+            durable_below: FieldDecoder(&block[88..]).u64()?,
+            first: Seq(FieldDecoder(&block[96..]).u64()?),
             entries: Vec::with_capacity(count),
         };
         let mut r = FieldDecoder(&block[FIXED_BYTES..]);
         for _ in 0..count {
             index.entries.push(decode_entry(&mut r, index.bytes)?);
         }
-        Some(index)
+        let is_laid_out = |e: &JournalEntry| u64::from(e.payload_at).is_multiple_of(META_BLOCK_BYTES);
+        (of == BatchOf::Journal || index.entries.iter().all(is_laid_out)).then_some(index)
     }
 
     /// What an index block says of itself that is whole but of another version than this program's.
-    pub fn of_other_version(block: &[u8]) -> Option<OtherVersionBatch> {
-        let (version, mut r) = BLOCK.of_other_version(block)?;
+    pub fn of_other_version(of: BatchOf, block: &[u8]) -> Option<OtherVersionBatch> {
+        let (version, mut r) = of.block().of_other_version(block)?;
         let _bytes = r.u32()?;
         let tag = r.u64()?;
         let place = JournalHead { offset: r.u64()?, ordinal: r.u64()? };
@@ -289,15 +322,37 @@ impl JournalRing {
         gone
     }
 
+    /// The last number of the batch before this head, if that still takes up space.
+    pub fn last_before(&self, head: JournalHead) -> Option<Seq> {
+        self.live.iter().take_while(|batch| batch.ordinal < head.ordinal).last().map(|batch| batch.last)
+    }
+
+    pub fn next_ordinal(&self) -> u64 {
+        self.next_ordinal
+    }
+
     /// Batches that end at or before this number take up space.
     pub fn has_before(&self, seq: Seq) -> bool {
         self.live.front().is_some_and(|b| b.last <= seq)
     }
 
     pub fn is_half_full(&self) -> bool {
-        let Some(head) = self.live.front() else { return false };
-        let used = if self.tail > head.offset { self.tail - head.offset } else { self.bytes - head.offset + self.tail };
-        used >= self.bytes / 2
+        self.used_bytes() >= self.bytes / 2
+    }
+
+    /// What lies between head and tail.
+    pub fn used_bytes(&self) -> u64 {
+        self.from(self.live.front())
+    }
+
+    /// What of that would be left if everything up to `applied` were left out.
+    pub fn used_bytes_after(&self, applied: Seq) -> u64 {
+        self.from(self.live.get(self.live.partition_point(|batch| batch.last <= applied)))
+    }
+
+    fn from(&self, head: Option<&LiveBatch>) -> u64 {
+        let Some(head) = head else { return 0 };
+        if self.tail > head.offset { self.tail - head.offset } else { self.bytes - head.offset + self.tail }
     }
 
     pub fn bytes(&self) -> u64 {
@@ -320,6 +375,7 @@ mod tests {
             generation: Generation { number: 1, tag: 5 },
             incarnation: Incarnation(4),
             snapshot: 9,
+            durable_below: 0,
             bytes: 12288,
             first: Seq(5),
             entries: vec![
@@ -358,26 +414,44 @@ mod tests {
     // proves: P9
     #[test]
     fn an_index_comes_back_and_every_flipped_byte_is_noticed() {
-        let image = sample().encode();
-        assert_eq!(JournalIndex::decode(&image), Some(sample()));
+        let image = sample().encode(BatchOf::Journal);
+        assert_eq!(JournalIndex::decode(BatchOf::Journal, &image), Some(sample()));
         for at in 0..INDEX_BYTES {
             let mut bad = image.clone();
             bad[at] ^= 0x40;
-            assert_eq!(JournalIndex::decode(&bad), None, "byte {at}");
+            assert_eq!(JournalIndex::decode(BatchOf::Journal, &bad), None, "byte {at}");
         }
+    }
+
+    // proves: P9
+    #[test]
+    fn a_batch_of_a_queue_is_none_of_a_journal_and_its_payloads_begin_on_blocks() {
+        let image = sample().encode(BatchOf::Queue);
+        assert_eq!(JournalIndex::decode(BatchOf::Queue, &image), Some(sample()));
+        assert_eq!(JournalIndex::decode(BatchOf::Journal, &image), None);
+        assert_eq!(JournalIndex::decode(BatchOf::Queue, &sample().encode(BatchOf::Journal)), None);
+        assert_eq!(JournalIndex::of_other_version(BatchOf::Journal, &image), None, "it is another kind");
+        let mut index = sample();
+        (index.bytes, index.entries[0].payload_at) = (16384, 4608);
+        assert!(JournalIndex::decode(BatchOf::Journal, &index.encode(BatchOf::Journal)).is_some());
+        assert_eq!(JournalIndex::decode(BatchOf::Queue, &index.encode(BatchOf::Queue)), None);
     }
 
     #[test]
     fn another_version_is_distinguished_from_damage() {
-        let (index, mut image) = (sample(), sample().encode());
-        assert_eq!(JournalIndex::of_other_version(&image), None);
+        let (index, mut image) = (sample(), sample().encode(BatchOf::Journal));
+        assert_eq!(JournalIndex::of_other_version(BatchOf::Journal, &image), None);
         image[8] = 9;
-        assert_eq!((JournalIndex::decode(&image), JournalIndex::of_other_version(&image)), (None, None), "damaged");
+        assert_eq!(
+            (JournalIndex::decode(BatchOf::Journal, &image), JournalIndex::of_other_version(BatchOf::Journal, &image)),
+            (None, None),
+            "damaged"
+        );
         let crc = crc32c::crc32c(&image[..INDEX_BYTES - 4]);
         image[INDEX_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
         let place = JournalHead { offset: index.ring_offset, ordinal: index.ordinal };
         let found = OtherVersionBatch { version: 9, tag: index.tag, place, boot: index.boot };
-        assert_eq!(JournalIndex::of_other_version(&image), Some(found));
+        assert_eq!(JournalIndex::of_other_version(BatchOf::Journal, &image), Some(found));
     }
 
     // proves: rule 4
@@ -397,7 +471,7 @@ mod tests {
     fn an_entry_that_reaches_past_its_batch_is_refused() {
         let mut index = sample();
         index.bytes = 12287;
-        assert_eq!(JournalIndex::decode(&index.encode()), None);
+        assert_eq!(JournalIndex::decode(BatchOf::Journal, &index.encode(BatchOf::Journal)), None);
     }
 
     #[test]

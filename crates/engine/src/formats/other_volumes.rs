@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use crate::formats::bitmap::{self, BitmapCell, REGIONS_PER_CELL};
 use crate::formats::cell::{self, CELL_BYTES, CellHead, RELIED_ON_FROM, Rejected};
 use crate::formats::identity::{Confirmed, Role};
-use crate::formats::journal::{INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
+use crate::formats::journal::{BatchOf, INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
 use crate::formats::superblock::{self, JournalHead, Superblock};
 use crate::ids::{Seq, VolumeId, VolumeSet};
 use crate::injected_fault::{Fault, injected};
@@ -183,6 +183,8 @@ pub fn converted(sb: &Superblock, map: &VolumeMap, device_bytes: &[u64], lost: L
     new.flushed = map.list(&sb.flushed, |_| Seq::NONE);
     (new.aside, new.sync_aside) = (map.set(&sb.aside), map.set(&sb.sync_aside));
     (new.detached, new.unfilled) = (map.set(&sb.detached), map.set(&sb.unfilled));
+    // Batches name volumes by their positions of before.
+    new.queue_logged = false;
     (new.renamed, new.own_history) = (map.set(&sb.renamed), map.contents(&sb.own_history));
     // Whose content counts of one that came, somebody has to say: until then neither node overwrites the other's.
     if !injected(Fault::CameInOrder) {
@@ -367,8 +369,9 @@ impl<'a> KeptBatches<'a> {
     /// The journal cannot be converted.
     pub fn take(&mut self, block: &[u8], map: &VolumeMap) -> Result<Option<Vec<u8>>, Obstacle> {
         let offset = if self.wrapped { 0 } else { self.next.offset };
-        let Some(index) = JournalIndex::decode(block).filter(|index| self.follows(index, offset)) else {
-            let other = JournalIndex::of_other_version(block);
+        let Some(index) = JournalIndex::decode(BatchOf::Journal, block).filter(|index| self.follows(index, offset))
+        else {
+            let other = JournalIndex::of_other_version(BatchOf::Journal, block);
             return match other.is_some_and(|other| other.tag == self.sb.tag) {
                 true => Err(Obstacle::Journal),
                 false => Ok(None),
@@ -383,7 +386,7 @@ impl<'a> KeptBatches<'a> {
         let has_content = |entry: &JournalEntry| matches!(entry.kind, RecordKind::Data | RecordKind::Zero);
         self.gives_up |= index.entries.iter().any(|entry| has_content(entry) && map.to(entry.volume).is_none());
         let entries = index.entries.iter().map(|entry| mapped(entry, map)).collect();
-        Ok(Some(JournalIndex { entries, ..index }.encode()))
+        Ok(Some(JournalIndex { entries, ..index }.encode(BatchOf::Journal)))
     }
 
     /// Of what it walked over, content of a volume that left is kept no more.

@@ -105,6 +105,16 @@ pub struct Superblock {
     pub rolling_back: bool,
     /// The peer does not know this generation yet: writes need no new one.
     pub alone: bool,
+    /// A primary's: every number that it gave since its log of the queue began stands there, before it was written or sent. The log counts
+    /// if this says so, and not otherwise.
+    pub queue_logged: bool,
+    /// Which log that is: [`queue_log::name_of`] the run that began it, as its cell says too. A file of before may still be there.
+    ///
+    /// [`queue_log::name_of`]: crate::formats::queue_log::name_of
+    pub queue_log: u32,
+    /// A primary's: a start is writing what the log of its queue holds once more, and older content may stand on the volumes until that is done.
+    /// No start goes on without that log.
+    pub queue_redo: bool,
     /// What speaks against the copy, whichever node serves.
     pub doubts: CopyDoubts,
     pub journal: JournalHead,
@@ -176,7 +186,9 @@ mod flag {
     pub const ASSUMED_EQUAL: u16 = 128;
     pub const DIFFERS: u16 = 256;
     pub const POINT_OF_FORK: u16 = 512;
-    pub const ALL: u16 = 1023;
+    pub const QUEUE_LOGGED: u16 = 1024;
+    pub const QUEUE_REDO: u16 = 2048;
+    pub const ALL: u16 = 4095;
 }
 
 impl Superblock {
@@ -215,7 +227,9 @@ impl Superblock {
                 | bit(self.served_unverified, flag::SERVED_UNVERIFIED)
                 | bit(self.doubts.assumed_equal, flag::ASSUMED_EQUAL)
                 | bit(self.doubts.differs, flag::DIFFERS)
-                | bit(self.rollback_point.is_of_fork, flag::POINT_OF_FORK),
+                | bit(self.rollback_point.is_of_fork, flag::POINT_OF_FORK)
+                | bit(self.queue_logged, flag::QUEUE_LOGGED)
+                | bit(self.queue_redo, flag::QUEUE_REDO),
             update: self.update,
             tag: self.tag,
             offset: 0,
@@ -247,6 +261,8 @@ impl Superblock {
         w.u64(self.kept_over);
         w.u8(self.primary_mode.map_or(0, |mode| mode.number() + 1));
         w.u32(self.window_ms);
+        w.u16(self.queue_log as u16);
+        w.u8((self.queue_log >> 16) as u8);
         let volumes = self.flushed.len().max(self.sizes.len()).max(self.aside.end()).max(self.sync_aside.end());
         let volumes = volumes.max(self.detached.end()).max(self.unfilled.end()).max(self.renamed.end());
         let volumes = volumes.max(self.own_history.end());
@@ -289,19 +305,12 @@ impl Superblock {
         let unverified_run = Incarnation(r.u64()?);
         let unverified_generations = [r.generation()?, r.generation()?];
         let given_up = Seq(r.u64()?);
-        let rollback_point = RollbackPoint {
-            id: r.u64()?,
-            position: r.position()?,
-            parent: r.position()?,
-            wall: Wall(r.u64()?),
-            batches: r.u64()?,
-            reserved_bytes: r.u64()?,
-            is_of_fork: is(flag::POINT_OF_FORK),
-        };
+        let rollback_point = point(&mut r, is(flag::POINT_OF_FORK))?;
         let (confirmed, confirmed_before) = (Confirmed::decode(&mut r)?, Confirmed::decode(&mut r)?);
         let (went_back_to, kept_over) = (r.position()?, r.u64()?);
         let primary_mode = decode_mode(r.u8()?)?;
         let window_ms = r.u32()?;
+        let queue_log = u32::from(r.u16()?) | u32::from(r.u8()?) << 16;
         let VolumeFields { flushed, sizes, aside, sync_aside, detached, unfilled, renamed, own_history } =
             VolumeFields::decode(&mut r)?;
         Some(Superblock {
@@ -318,6 +327,9 @@ impl Superblock {
             alone: is(flag::ALONE),
             doubts: CopyDoubts { assumed_equal: is(flag::ASSUMED_EQUAL), differs: is(flag::DIFFERS) },
             served_unverified: is(flag::SERVED_UNVERIFIED),
+            queue_logged: is(flag::QUEUE_LOGGED),
+            queue_log,
+            queue_redo: is(flag::QUEUE_REDO),
             journal,
             confirmed_ordinal,
             own_from_ordinal,
@@ -356,6 +368,18 @@ fn decode_mode(number: u8) -> Option<Option<Mode>> {
         0 => Some(None),
         number => Some(Some(Mode::from_number(number - 1)?)),
     }
+}
+
+fn point(r: &mut FieldDecoder<'_>, is_of_fork: bool) -> Option<RollbackPoint> {
+    Some(RollbackPoint {
+        id: r.u64()?,
+        position: r.position()?,
+        parent: r.position()?,
+        wall: Wall(r.u64()?),
+        batches: r.u64()?,
+        reserved_bytes: r.u64()?,
+        is_of_fork,
+    })
 }
 
 /// What it says volume by volume.

@@ -6,7 +6,7 @@ use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::FrameKind;
 use crate::group::{Group, equal, forks, peer_window, roles};
-use crate::peer::Peer;
+use crate::peer::{Peer, logging};
 use crate::records::bits::AfterBits;
 use crate::records::record::AfterSuper;
 use crate::shared::lifecycle::{Phase, Promotion};
@@ -139,6 +139,9 @@ impl Group {
                     cx.event(self.common.id(), Event::Note(reported));
                 }
             }
+            AfterSuper::QueueLogOpened => logging::opened(&mut self.primary.peer.outbox, &mut self.common, cx),
+            AfterSuper::QueueRedo => logging::redo_marked(&mut self.primary.peer.outbox, &mut self.common, cx),
+            AfterSuper::QueueLogClosed => logging::closed(&mut self.primary.peer.outbox, &mut self.common),
             AfterSuper::Stopped => {
                 self.common.lifecycle.enter(Phase::Stopped);
             }

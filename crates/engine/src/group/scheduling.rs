@@ -10,6 +10,7 @@ use crate::formats::wire::FrameHeader;
 use crate::group::{Group, handover, reset};
 use crate::ids::{NodeId, RequestId, VolumeId};
 use crate::peer::forks::next_union;
+use crate::peer::logging;
 use crate::peer::orders::PermitEvents;
 use crate::peer::verify;
 use crate::records::start::CannotStart;
@@ -63,6 +64,8 @@ impl Group {
     pub fn end_turn(&mut self, cx: &mut Cx) {
         self.secondary.replica.land(&mut self.common, cx);
         self.pump_sync(cx);
+        logging::pump(&mut self.primary.peer.outbox, &mut self.common, cx);
+        self.run_wakes(cx);
         self.secondary.send_due_ack(&mut self.common, cx);
     }
 

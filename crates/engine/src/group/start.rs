@@ -2,7 +2,8 @@
 //! first number or batch of this run (rule 5).
 //!
 //! ```text
-//! files durable -> superblock -> bitmap -> activity log -> [bits stored, log emptied] -> [secondary: replay] -> flush -> record -> ready
+//! files durable -> superblock -> bitmap -> activity log -> [bits stored, log emptied] -> [secondary: replay; primary: the
+//!               log of its queue] -> flush -> record -> ready
 //! ```
 
 use alloc::format;
@@ -11,6 +12,7 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::formats::wire::FrameKind;
 use crate::group::{Group, peer_window, reset};
+use crate::peer::logging;
 use crate::records::start::CannotStart;
 use crate::shared::lifecycle::{Phase, StartStage};
 use crate::{Event, IoResult, limits};
@@ -38,6 +40,7 @@ impl Group {
         if self.common.sb.rollback_point.id == 0 && !self.common.sb.drops_point() {
             self.secondary.empty_undo(&mut self.common);
         }
+        let goes_on = logging::take_up(&mut self.primary.peer.outbox, &mut self.common, cx);
         let identity = self.common.sb.identity;
         cx.event(
             self.common.id(),
@@ -49,6 +52,9 @@ impl Group {
             },
         );
         self.primary.peer.report_state(&mut self.common, cx, "waiting for the peer");
+        if !goes_on {
+            self.primary.fall_to_logging(&mut self.common, cx, "the queue is not to be kept");
+        }
         let is_seen_to = reset::is_ready(self, cx);
         if identity.role == Role::Primary && !is_seen_to {
             let peer = &mut self.primary.peer;
@@ -75,8 +81,12 @@ impl Group {
                 self.secondary.replica.take_up_journal(&self.common);
                 Ok(())
             }
+            Some(StartStage::QueueHead | StartStage::QueueRead | StartStage::QueueWrite) => {
+                logging::redo_done(&mut self.primary.peer.outbox, &mut self.common, cx, result)
+            }
             Some(StartStage::Flush { .. }) => {
                 if self.common.start().volume_flushed(result)? {
+                    logging::redo_flushed(&mut self.primary.peer.outbox, &mut self.common);
                     // Not before: an update of the superblock that others wait for would call whole what the caches may lose.
                     self.secondary.end_replay(&mut self.common);
                     self.common.start().record(cx);
@@ -102,7 +112,16 @@ impl Group {
                 self.secondary.begin_scan(&mut self.common, cx)
             }
             Role::Secondary if known => self.secondary.begin_replay(&mut self.common, cx),
-            _ => self.common.start().flush_then_record(cx),
+            Role::Primary if logging::may_redo(&self.primary.peer.outbox, &self.common) => {
+                logging::begin_redo(&mut self.primary.peer.outbox, &mut self.common, cx);
+            }
+            _ => {
+                if let Err(cannot) = logging::goes_on_without(&mut self.common) {
+                    self.start_failed(cx, cannot);
+                    return true;
+                }
+                self.common.start().flush_then_record(cx);
+            }
         }
         true
     }

@@ -13,6 +13,7 @@ use crate::group::handover::{Handover, PeerStands, shown_reason};
 use crate::group::reset::GroupReset;
 use crate::ids::{Position, Seq, VolumeId};
 use crate::peer::forks::{keeps_over, step_of_policy, would_yield};
+use crate::peer::logging;
 use crate::peer::repair::reads_regions;
 use crate::peer::resync::waits_for_order;
 use crate::peer::verify;
@@ -142,6 +143,7 @@ impl ShownGroup<'_> {
             disk_bytes_hwm: record.disk_peak_bytes,
             spilled_bytes: record.spilled_bytes,
             disk_has_failed: outbox.disk_has_failed(),
+            log: logging::shown(outbox, common, now.mono),
             bytes_hwm: record.peak.bytes,
             items_hwm: record.peak.items,
             late_bytes_hwm: record.late_peak.bytes,

@@ -133,6 +133,8 @@ mod tests {
             history_bytes: limits::HISTORY_BYTES_DEFAULT,
             queue_disk_bytes: 0,
             folds: false,
+            queue_durable: false,
+            queue_file: 0,
         };
         Node::new(NodeConfig {
             node: NodeId(0),

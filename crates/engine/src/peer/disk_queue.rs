@@ -200,6 +200,11 @@ impl DiskQueue {
         Ok(())
     }
 
+    /// Its bytes stand in the log, and memory has let go of them.
+    pub fn stands_at(&mut self, seq: Seq, at: u64, length: u32, crc: u32) {
+        self.kept.push_back(KeptItem { seq, at, part: SpilledPart { length, crc } });
+    }
+
     // ---- out of the ring ---------------------------------------------------------------------------------------------
 
     /// What is to be read next: `room` is what memory has for it. Where no confirmation can free any, one number has room.

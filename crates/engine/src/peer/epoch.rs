@@ -144,7 +144,7 @@ fn find(queue: &StreamQueue, room: EpochRoom) -> Option<(SendEpoch, bool)> {
     let begins = queue.unsent().next()?.wall;
     let may_be = |item: &&QueueItem| {
         let in_time = item.wall.0.saturating_sub(begins.0) <= EPOCH_TIME.as_nanos() as u64;
-        !is_barrier(item) && in_time && item.seq <= room.flushed
+        !is_barrier(item) && !queue.is_awaited(item) && in_time && item.seq <= room.flushed
     };
     let mut standing = Standing::default();
     // What is left of each.

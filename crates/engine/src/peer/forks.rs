@@ -154,15 +154,14 @@ pub(crate) fn may_keep(peer: &Peer, common: &GroupCommon, over: u64) -> Result<b
     if theirs.tag != over || hello.keeps_over == common.sb.identity.generation.tag {
         return Err(Refusal::new(RefusalCode::ForkChanged, changed(hello, common)));
     }
-    if !is_fork(row_over(common, hello)) {
-        return refusal(
-            if matches!(row_over(common, hello), DecisionRow::Unrelated | DecisionRow::PeerWentFurther) {
-                RefusalCode::ForkUnbounded
-            } else {
-                RefusalCode::NoFork
-            },
-            "the histories of the two nodes did not part at one position: 'farshore status GROUP' says how they relate",
-        );
+    let row = row_over(common, hello);
+    if matches!(row, DecisionRow::Unrelated | DecisionRow::PeerWentFurther) {
+        return Err(unbounded());
+    }
+    if !is_fork(row) {
+        let why =
+            "the histories of the two nodes did not part at one position: 'farshore status GROUP' says how they relate";
+        return refusal(RefusalCode::NoFork, why);
     }
     if !is_resolvable(common, hello) {
         return Err(unbounded());
@@ -238,7 +237,8 @@ fn is_of_no_policy(peer: &Peer, common: &GroupCommon, order: &ForkOrder) -> bool
 pub(crate) fn unbounded() -> Refusal {
     Refusal::new(
         RefusalCode::ForkUnbounded,
-        "it is not known which blocks differ: one side was promoted from an older copy than it had confirmed, or its records are old. \
+        "it is not known which blocks differ: one side was promoted from an older copy than it had confirmed, both were promoted since they \
+         parted, or the records of one are old. \
          Nothing was changed; demote the node whose content is to go, then 'farshore sync GROUP --full' on the other one. Where that is \
          refused, as the node that is kept was primary before: 'farshore demote' there, 'farshore promote --force' there, and then the sync",
     )

@@ -50,7 +50,7 @@ pub(super) fn next_unit<'a>(
     let is_left_out = |item: &&QueueItem| epoch.is_some_and(|epoch| epoch.leaves_out(item.seq));
     let left_out = queue.unsent().take_while(is_left_out).count();
     let item = queue.unsent().nth(left_out)?;
-    if item.body.is_awaited() {
+    if queue.is_awaited(item) {
         return None;
     }
     let (kind, payload) = match &item.body {
@@ -89,7 +89,7 @@ fn joined<'a>(
         let is_alike = item.flags == first.flags && item.flags & flags::RESYNC == 0;
         let sum = length + item.length;
         let fits = slices.len() < SLICES_MAX && sum <= room.bytes && cost(sum) <= room.cost_bytes;
-        if !continues || !is_alike || !fits || item.seq > room.flushed {
+        if !continues || !is_alike || !fits || queue.is_awaited(item) || item.seq > room.flushed {
             break;
         }
         slices.push(slice.clone());

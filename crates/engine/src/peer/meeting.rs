@@ -8,7 +8,7 @@ use crate::formats::wire::GroupHello;
 use crate::peer::forks::{kept_over, own_side};
 use crate::peer::resync::HELD_IN_LOGGING;
 use crate::peer::stream::PeerStream;
-use crate::peer::{NOT_GREETED, Peer};
+use crate::peer::{NOT_GREETED, Peer, logging};
 use alloc::format;
 use alloc::string::String;
 
@@ -27,7 +27,12 @@ impl Peer {
         }
         // What can still be sent in order.
         let unbroken = self.outbox.stream().map(PeerStream::unbroken);
-        let row = row(&ours, theirs, unbroken);
+        let row = match row(&ours, theirs, unbroken) {
+            DecisionRow::EarlierRun => {
+                logging::row_of_earlier(&self.outbox, common, theirs).unwrap_or(DecisionRow::EarlierRun)
+            }
+            row => row,
+        };
         let row = row_of_fork(row, &own_side(common, ours), &ForkSide::of(hello), kept_over(common));
         Some((row, row.decision(&ours, theirs)))
     }

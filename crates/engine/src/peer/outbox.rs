@@ -12,6 +12,7 @@ use crate::limits::REGION_BYTES;
 use crate::peer::answers::PeerAnswers;
 use crate::peer::disk_queue::DiskQueue;
 use crate::peer::queue::{QueueFill, QueueRecord};
+use crate::peer::queue_log::QueueLog;
 use crate::peer::reservation::QueueReservation;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::{CatchUpSnapshot, GivenUp, ReadDestination, longest_read};
@@ -34,12 +35,14 @@ pub(crate) struct Outbox {
     pub answers: PeerAnswers,
     pub(super) sending: Sending,
     /// Of the queues of all streams so far.
-    record: QueueRecord,
+    pub(super) record: QueueRecord,
     /// As far as streams of this run that have ended were sent.
     sent_before: Seq,
     pub(super) reserved: QueueReservation,
     /// What of the stream's queue has no room in memory.
-    disk: DiskQueue,
+    pub(super) disk: DiskQueue,
+    /// What a start goes on from.
+    pub log: QueueLog,
 }
 
 impl Outbox {

@@ -84,6 +84,8 @@ pub(crate) struct StreamQueue {
     unsent_sync_bytes: u64,
     /// The last number that came in, or the one before the first.
     last: Seq,
+    /// Nothing behind this number is in the log, and so nothing of that may be sent; `None`: there is no log.
+    logged: Option<Seq>,
     record: QueueRecord,
 }
 
@@ -142,6 +144,7 @@ impl StreamQueue {
         assert_eq!(self.last.next(), item.seq, "the queue is one run of consecutive numbers");
         self.last = item.seq;
         self.bytes += item.cost_bytes;
+        self.disk_bytes += item.disk_cost();
         self.record.entered_bytes += item.cost_bytes;
         self.sync_bytes += item.sync_bytes();
         self.unsent_bytes += item.cost_bytes;
@@ -159,7 +162,7 @@ impl StreamQueue {
 
     /// The next item to send, if its bytes are at hand.
     pub fn next_ready(&self) -> Option<&QueueItem> {
-        self.items.get(self.unsent_from).filter(|item| !item.body.is_awaited())
+        self.items.get(self.unsent_from).filter(|item| !self.is_awaited(item))
     }
 
     /// Items that are not sent, in order.
@@ -167,9 +170,26 @@ impl StreamQueue {
         self.items.range(self.unsent_from..)
     }
 
-    /// What is to be sent next is still being read from this node's own disk.
+    /// It may not be sent yet: its bytes are not at hand, or not in the log.
+    pub fn is_awaited(&self, item: &QueueItem) -> bool {
+        item.body.is_awaited() || self.logged.is_some_and(|logged| item.seq > logged)
+    }
+
+    /// Numbers up to here are in the log, and no others may be sent.
+    pub fn gate(&mut self, logged: Option<Seq>) {
+        self.logged = logged;
+    }
+
+    /// What came in behind this number.
+    pub fn after(&self, seq: Seq) -> impl Iterator<Item = &QueueItem> {
+        let first = self.items.front().map_or(self.last.next(), |item| item.seq);
+        let skipped = (seq.0 + 1).saturating_sub(first.0);
+        self.items.range((skipped as usize).min(self.items.len())..)
+    }
+
+    /// What is to be sent next is still being read from this node's own disk, or written to its log.
     pub fn waits_for_read(&self) -> bool {
-        self.items.get(self.unsent_from).is_some_and(|item| item.body.is_awaited())
+        self.items.get(self.unsent_from).is_some_and(|item| self.is_awaited(item))
     }
 
     /// Since when the oldest item is on its way to the peer, or there and not durable.

@@ -4,8 +4,8 @@
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::injected_fault::{Fault, injected};
-use crate::peer::Peer;
 use crate::peer::stream::pass::SyncPass;
+use crate::peer::{Peer, logging};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::write::{WriteOp, WriteStage};
 use crate::state::State;
@@ -103,7 +103,12 @@ impl Peer {
         if !injected(Fault::FailedWriteClears) {
             common.volumes.copy_of(op.volume).set_uncovered(op.offset, op.length);
         }
-        if let Some(stream) = self.outbox.sending.stream_mut() {
+        // A start would find it in the log, and write it here: so the peer gets it too. That it failed no log tells.
+        let is_logged = self.outbox.log.holds(op.last);
+        if is_logged {
+            logging::close(&mut self.outbox, common, cx, "a local write failed");
+        }
+        if let Some(stream) = self.outbox.sending.stream_mut().filter(|_| !is_logged) {
             stream.void_unsent(op.first, op.last);
         }
         let stored = common.slots.write(slot);

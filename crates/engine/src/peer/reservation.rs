@@ -8,6 +8,11 @@ pub(crate) struct QueueReservation {
 }
 
 impl QueueReservation {
+    /// Bytes and items.
+    pub fn both(self) -> (u64, u64) {
+        (self.bytes, self.items)
+    }
+
     pub fn items(self) -> u64 {
         self.items
     }

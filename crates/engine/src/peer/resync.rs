@@ -16,7 +16,7 @@ use crate::peer::forks::is_kept_over;
 use crate::peer::sending::{Sending, SyncAnnouncement};
 use crate::peer::stream::pass::{PassEnding, SyncPass};
 use crate::peer::streaming::{confirmed, step_begun};
-use crate::peer::{Peer, detached};
+use crate::peer::{Peer, detached, logging};
 use crate::records::bits::AfterBits;
 use crate::shared::cost::cost;
 use crate::shared::coverage::CoveragePoint;
@@ -95,7 +95,7 @@ impl Peer {
         let SyncAnnouncement { attempt, from, by_snapshot, nothing_dirty, .. } = sync;
         let flushed = common.flushed_through(cx, from.seq);
         let flushed = flushed || by_snapshot && injected(Fault::SnapshotUnflushed);
-        if !flushed || common.numbers.generation_is_due() {
+        if !flushed || common.numbers.generation_is_due() || !logging::lets_sync(&mut self.outbox, common, cx) {
             return;
         }
         let AmountToSend { dirty_bytes, dirty_units, left_out_bytes } =
@@ -232,7 +232,14 @@ impl Peer {
                 }
             }
             Sending::Stream(stream) => {
+                let syncs = stream.syncs();
                 if let Some((began, dirty)) = stream.peer_is_ready(attempt) {
+                    if !syncs {
+                        // It was in the same history. An order that waits still stands.
+                        common.sb.peer_took_up();
+                        let (ours, begin) = (common.sb.identity, common.position(began));
+                        return self.greeting.took_up(&ours, begin, false);
+                    }
                     self.peer_took_up(common, common.position(began), dirty);
                 }
             }
@@ -324,6 +331,10 @@ impl Peer {
 /// had an image is sent all of it. Another one's copy is compared, unless an operator knows that it differs.
 pub(crate) fn set_all_dirty(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx) {
     fill_all(peer);
+    // A start from the log would take what is dirty now for what its numbers say.
+    if common.sb.queue_logged || peer.outbox.log.gates() {
+        logging::close(&mut peer.outbox, common, cx, "a full sync was ordered");
+    }
     common.all_rejoin(cx);
     let is_blank = peer.greeting.hello().is_none_or(|hello| hello.identity.is_new());
     if is_blank || peer.wanted.sends_all() {

@@ -430,6 +430,18 @@ pub(crate) fn void_probes(stream: &mut PeerStream) {
     stream.queue.probes().into_iter().for_each(|seq| stream.queue.void(seq));
 }
 
+/// A start goes on with what is queued: nobody waits for the peer, and a promise begins anew.
+pub(crate) fn stands_in_queue(stream: &mut PeerStream, promises: bool, now: Mono) {
+    (stream.stage, stream.catching_up_since) = (StreamStage::Queuing, now);
+    stream.alone_through = promises.then(|| stream.queue.last());
+}
+
+/// The link is back, and the peer stands there in an earlier run: before anything is sent it takes up this one.
+pub(crate) fn begin_take_up(stream: &mut PeerStream, received: Seq, now: Mono, pass: SyncPass) {
+    stream.reopen(received, 0, now, false);
+    (stream.open, stream.began, stream.name, stream.pass) = (false, received, pass.name(), Some(pass));
+}
+
 /// The queue, to be changed by the disk queue.
 pub(crate) fn queue_of(stream: &mut PeerStream) -> &mut StreamQueue {
     &mut stream.queue

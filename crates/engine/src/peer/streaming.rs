@@ -4,11 +4,13 @@ use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::{Ack, FrameHeader, flags};
 use crate::ids::*;
-use crate::peer::Peer;
+use crate::injected_fault::{Fault, injected};
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::CatchUpSnapshot;
-use crate::peer::stream::{take_left_out, void_probes};
+use crate::peer::stream::pass::SyncPass;
+use crate::peer::stream::{self, take_left_out, void_probes};
 use crate::peer::verify::follow_stream;
+use crate::peer::{Peer, logging};
 use crate::shared::cost::data_bytes;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
@@ -119,6 +121,10 @@ impl Peer {
     /// The queue goes on where the peer stands.
     pub fn continue_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, received: Seq, granted_bytes: u64) {
         cx.coverage.hit(CoveragePoint::QueueContinued);
+        let run = self.greeting.hello().map(|hello| hello.identity.position.incarnation);
+        if run.is_some_and(|run| run != common.sb.identity.incarnation) && !injected(Fault::TakeUpSkipped) {
+            return begin_take_up(self, common, cx, received);
+        }
         let held = self.state(common) == State::Holding;
         let stream = self.outbox.sending.stream_mut().expect("only an existing stream continues");
         stream.reopen(received, granted_bytes, cx.now.mono, held);
@@ -210,7 +216,21 @@ impl Peer {
     pub fn end_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         self.repair.forget_pause();
         self.outbox.end_stream(common, cx, why);
+        logging::stream_ended(&mut self.outbox, common, cx);
     }
+}
+
+/// The peer stands in an earlier run, at a number from which the queue goes on.
+fn begin_take_up(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx, received: Seq) {
+    cx.coverage.hit(CoveragePoint::RunTakenUp);
+    peer.passes += 1;
+    let pass = SyncPass::take_up(cx.now.mono, peer.passes);
+    let stream = peer.outbox.sending.stream_mut().expect("only an existing stream continues");
+    stream::begin_take_up(stream, received, cx.now.mono, pass);
+    peer.outbox.rewind_disk_queue();
+    peer.wanted.update_is_done();
+    peer.report_state(common, cx, "the peer takes up this run, the queue continues");
+    peer.stall.watch_sync(common, cx);
 }
 
 /// The next step of a sync has begun. If the one before was `paused`, so is this one: it may have no permit.

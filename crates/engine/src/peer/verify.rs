@@ -23,9 +23,9 @@ use crate::formats::wire::{FrameHeader, flags};
 use crate::ids::{CommandId, Token};
 use crate::injected_fault::{Fault, injected};
 use crate::limits;
-use crate::peer::Peer;
 use crate::peer::stream::{PeerStream, name_of, push_probe};
 use crate::peer::verify::run::{Look, Looked, NextLook, Stretch, VerifyRun, lacks};
+use crate::peer::{Peer, logging};
 use crate::shared::cost::cost;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::PEER_FAILED;
@@ -362,6 +362,8 @@ fn differs(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx, looked: Looke
     }
     run.look_again(Looked { look: Look::Repaired, ..looked });
     common.volumes.copy_of(volume).set_uncovered(offset, length);
+    // No number of the log tells of it.
+    logging::close(&mut peer.outbox, common, cx, "a verify found a difference");
     peer.repair.is_due();
     common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
 }

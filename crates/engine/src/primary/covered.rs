@@ -5,6 +5,7 @@ use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::ids::Seq;
 use crate::injected_fault::{Fault, injected};
+use crate::peer::logging;
 use crate::primary::Primary;
 use crate::records::activity::extents_of;
 use crate::records::bits::{EXTENTS_PER_WRITE_MAX, stored_through};
@@ -24,7 +25,8 @@ impl Primary {
         }
         common.volumes.of(id).occupy(slot, offset, length, Seq(u64::MAX), true);
         let generation_due = common.want_generation(cx, self.peer.outbox.is_apart());
-        if !generation_due && common.bits().is_covered(id, offset, length) && !common.bits().starves(cx) {
+        let record_due = generation_due || logging::waits_for_close(&mut self.peer.outbox, common, cx, slot);
+        if !record_due && common.bits().is_covered(id, offset, length) && !common.bits().starves(cx) {
             return self.go_hot_in_its_room(common, cx, slot);
         }
         cx.coverage.hit(CoveragePoint::WaitedForActivityLog);
@@ -85,7 +87,8 @@ impl Primary {
             if !injected(Fault::GenerationForgotten) {
                 common.want_generation(cx, self.peer.outbox.is_apart());
             }
-            if common.numbers.generation_is_due() {
+            let is_closing = logging::waits_for_close(&mut self.peer.outbox, common, cx, slot);
+            if common.numbers.generation_is_due() || is_closing {
                 return;
             }
             let (id, offset, length) = common.slots.write(slot).range();

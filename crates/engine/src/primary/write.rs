@@ -5,7 +5,8 @@
 //!           -> is its range free?                       else ForRange   until who holds it gives it back
 //!           -> would a crash find it?                   else ForRecord  until the log or the stored bits say so
 //!           -> does a snapshot still need what stands there? then ForRange, or ForMemory, until that is saved
-//!           -> number, bits, queue: Writing             the local write, beside the stream
+//!           -> number, bits, queue: is it to be logged?  then Logging   until the log of the queue holds it
+//!           -> Writing                                  the local write, beside the stream
 //!           -> FUA with more in the cache?              then Flushing
 //!           -> Here                                     answered once the peer has it as well, as far as the mode asks
 //! ```
@@ -133,6 +134,7 @@ impl Primary {
                 self.peer.outbox.unreserve(common, slot);
                 self.go_for_range(common, cx, slot);
             }
+            WriteStage::Logging => write_logged(self, common, cx, slot),
             WriteStage::Writing | WriteStage::Flushing | WriteStage::Here => unreachable!("a write waits: {stage:?}"),
         }
     }
@@ -230,7 +232,8 @@ impl Primary {
         common.volumes.of(op.volume).number(slot, (op.offset, op.length), (first, last), streamed);
         let stored = common.slots.write(slot);
         (stored.first, stored.last, stored.level) = (first, last, level);
-        stored.enter(WriteStage::Writing);
+        let is_logged = streamed && self.peer.outbox.log.gates();
+        stored.enter(if is_logged { WriteStage::Logging } else { WriteStage::Writing });
         stored.waits_for_peer(cx.now.mono);
         if streamed {
             self.ladder.numbered(cx.now.mono, last);
@@ -241,6 +244,10 @@ impl Primary {
             common.set_timer(cx, GroupTimer::Waits, first_look_at_waits(&common.settings));
         }
         admitted(common, cx, &op, (first, last), part_bytes);
+        if is_logged {
+            common.slots.write(slot).waits_here(cx.now.mono);
+            return self.peer.outbox.log.park(last, slot);
+        }
         write_locally(common, cx, slot, &op, level);
     }
 
@@ -280,6 +287,18 @@ impl Primary {
             common.wake(Wake::Covered);
         }
     }
+}
+
+/// The log holds the write, or is not waited for any more. What its writer waits for may have changed meanwhile.
+fn write_logged(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx, slot: u32) {
+    let stored = common.slots.write(slot);
+    stored.enter(WriteStage::Writing);
+    stored.waits_for_peer(cx.now.mono);
+    let op = stored.clone();
+    if common.has_failed() {
+        return primary.write_done(common, cx, slot, Err(IoError::Io));
+    }
+    write_locally(common, cx, slot, &op, op.level);
 }
 
 /// To a volume that is set aside, beside a stream: no number of the order is for it, so neither queue nor link know of it.

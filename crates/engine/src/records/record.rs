@@ -3,8 +3,8 @@
 mod superblock_changes;
 
 pub(crate) use superblock_changes::{
-    all_rejoin, gives_window, is_detached, is_unfilled, keep_over, overwrites_own, set_aside, set_aside_by_primary,
-    without_devices,
+    all_rejoin, gives_window, is_detached, is_unfilled, keep_over, overwrites_own, queue_is_logged, queue_is_redone,
+    set_aside, set_aside_by_primary, without_devices,
 };
 
 use alloc::string::String;
@@ -76,6 +76,11 @@ pub(crate) enum AfterSuper {
         waiters: Vec<FlushWaiter>,
     },
     NewGeneration,
+    /// Both slots say that the log of the queue counts, or that it does not.
+    QueueLogOpened,
+    QueueLogClosed,
+    /// Both slots say that what it holds is written once more.
+    QueueRedo,
     /// A peer window may be given that is so long.
     WindowRecorded {
         window: Duration,

@@ -2,6 +2,7 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::context::Cx;
@@ -89,8 +90,10 @@ impl GroupStart<'_> {
 
     pub fn begin(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
         let id = self.config.id;
-        let files =
-            [Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
+        let mut files =
+            vec![Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
+        // Whether it is to be logged now or not: a log of before may count.
+        files.extend((self.config.queue_disk_bytes > 0).then_some(Store::Queue(id)));
         self.lifecycle.enter_stage(StartStage::FlushFiles { left: files.len(), entropy, boot });
         for store in files {
             let token = self.slots.start(SlotOperation::StartRead);
@@ -137,6 +140,10 @@ impl GroupStart<'_> {
             | StartStage::Flush { .. }
             | StartStage::Undo
             | StartStage::Replay
+            | StartStage::QueueHead
+            | StartStage::QueueRead
+            | StartStage::QueueMark
+            | StartStage::QueueWrite
             | StartStage::Recording
             | StartStage::StoringBits
             | StartStage::EmptyingLog => {
@@ -221,9 +228,10 @@ impl GroupStart<'_> {
         let (file, lived) = match beside {
             OtherFiles::Log => ("activity log", log_lived(tag, &bytes)),
             OtherFiles::Bits => ("bitmap", cell::choose(bitmap::KIND, tag, 0, &bytes).highest > RELIED_ON_FROM),
-            OtherFiles::Journal => {
-                ("journal", journal::JournalIndex::decode(&bytes).is_some_and(|index| index.tag == tag))
-            }
+            OtherFiles::Journal => (
+                "journal",
+                journal::JournalIndex::decode(journal::BatchOf::Journal, &bytes).is_some_and(|index| index.tag == tag),
+            ),
         };
         if lived {
             let why = format!(
@@ -523,7 +531,7 @@ impl GroupStart<'_> {
     }
 
     /// What a record left out rests on this: the newest of all counts. Others are of a history that this node left.
-    fn take_up_confirmed(&mut self, found: Confirmed) {
+    pub fn take_up_confirmed(&mut self, found: Confirmed) {
         let sb = &mut self.sb.current;
         let ours = sb.identity.role == Role::Primary && sb.identity.goes_on_from(found.position.generation);
         if ours && !injected(Fault::ConfirmedForgotten) {
@@ -682,8 +690,8 @@ pub(crate) fn other_version(what: &str, version: u16, known: u16) -> String {
 pub(crate) fn superblock_is_older(than: &str, run: Incarnation, superblock: &Superblock) -> CannotStart {
     let why = format!(
         "the superblock is older than the {than} beside it (run {} there, run {} here): an old copy was restored, or its \
-         last update was lost. Bring back all files of the group's state directory as they were, or remove the directory \
-         and sync in full from the other node",
+         last update was lost. Bring back all files of the group's state directory as they were when this node stopped last, or \
+         remove the directory and sync in full from the other node",
         run.0, superblock.identity.incarnation.0
     );
     CannotStart::new(Broken::Superblock, why)

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::journal::{
-    self, INDEX_BYTES, JournalEntry, JournalIndex, LiveBatch, OtherVersionBatch, RecordKind,
+    self, BatchOf, INDEX_BYTES, JournalEntry, JournalIndex, LiveBatch, OtherVersionBatch, RecordKind,
 };
 use crate::formats::superblock::JournalHead;
 use crate::ids::*;
@@ -88,7 +88,7 @@ impl JournalReplay {
 
     fn index_read(&mut self, common: &mut GroupCommon, cx: &mut Cx, block: &[u8]) -> Result<ReadBack, CannotStart> {
         let offset = if self.tried_start { 0 } else { self.next.offset };
-        match JournalIndex::decode(block) {
+        match JournalIndex::decode(BatchOf::Journal, block) {
             Some(index) if self.follows(&index, offset, common) => {
                 if !index.entries.iter().all(|e| entry_fits(&common.volumes, e)) {
                     return Err(CannotStart::new(
@@ -138,7 +138,7 @@ impl JournalReplay {
     /// The version of a batch that this program does not know, if it is the one that follows, or of a run that the superblock has not
     /// seen. Whatever else stands there is a left-over, or not of this ring.
     fn unknown_version(&self, block: &[u8], offset: u64, common: &GroupCommon) -> Option<u16> {
-        let OtherVersionBatch { version, tag, place, boot } = JournalIndex::of_other_version(block)?;
+        let OtherVersionBatch { version, tag, place, boot } = JournalIndex::of_other_version(BatchOf::Journal, block)?;
         let next = JournalHead { offset, ordinal: self.next.ordinal };
         let follows = place == next && is_no_left_over(common, boot, place.ordinal);
         let is_later = boot > common.sb.identity.incarnation;

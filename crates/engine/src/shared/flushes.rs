@@ -47,6 +47,11 @@ impl Flushes {
         Flushes { under_way: self.under_way.map(|_| Seq::NONE), ..Flushes::default() }
     }
 
+    /// A start goes on from a log, and has flushed what that holds.
+    pub fn go_on_from(&mut self, through: Seq) {
+        self.through = through;
+    }
+
     pub fn through(&self) -> Seq {
         self.through
     }

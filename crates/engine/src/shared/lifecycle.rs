@@ -95,6 +95,14 @@ pub(crate) enum StartStage {
     /// A sync was under way: what it overwrote is read back first.
     Undo,
     Replay,
+    /// A primary's log of its queue: where it begins,
+    QueueHead,
+    /// whether it is whole,
+    QueueRead,
+    /// that it is written again, on record,
+    QueueMark,
+    /// and what of it is written again.
+    QueueWrite,
     Flush {
         left: usize,
     },
@@ -150,7 +158,11 @@ fn follows(from: StartStage, to: StartStage) -> bool {
         Bitmap { .. } => matches!(to, Bitmap { .. } | Activity),
         Activity => to == StoringBits,
         StoringBits => to == EmptyingLog,
-        EmptyingLog => matches!(to, Undo | Replay | Flush { .. }),
+        EmptyingLog => matches!(to, Undo | Replay | QueueHead | Flush { .. }),
+        QueueHead => matches!(to, QueueRead | Flush { .. }),
+        QueueRead => matches!(to, QueueMark | Flush { .. }),
+        QueueMark => to == QueueWrite,
+        QueueWrite => matches!(to, Flush { .. }),
         Undo => to == Replay,
         Replay => matches!(to, Flush { .. }),
         Flush { .. } => to == Recording,

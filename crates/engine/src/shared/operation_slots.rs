@@ -23,6 +23,10 @@ pub(crate) enum SlotOperation {
     SnapshotFetch(SpilledRange),
     QueueSpill,
     QueueFetch,
+    QueueAppend {
+        ordinal: u64,
+    },
+    QueueCell,
     LocalFlush(VolumeId),
     Superblock,
     BitmapCell {

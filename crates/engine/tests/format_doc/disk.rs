@@ -4,7 +4,7 @@ use super::bytes::{Field, bytes, checksum, flag_of, flags, magic, number, positi
 use super::samples;
 use engine::activity::SLOTS_PER_CELL;
 use engine::bitmap::REGIONS_PER_CELL;
-use engine::journal::{JournalIndex, RecordKind};
+use engine::journal::{BatchOf, JournalIndex, RecordKind};
 use engine::limits::{MIB, PART_BYTES_MAX, REGION_BYTES, VOLUMES_MAX};
 use engine::state::{CopyDoubts, Mode};
 use engine::superblock::{RollbackPoint, Superblock};
@@ -12,7 +12,7 @@ use engine::wire::GroupHello;
 use engine::{cell, delta, journal, superblock, undo};
 
 /// By the names of their parts in the page.
-pub fn parts() -> [(&'static str, String); 11] {
+pub fn parts() -> [(&'static str, String); 12] {
     [
         ("cell", cell_table()),
         ("identity", identity_table()),
@@ -25,6 +25,7 @@ pub fn parts() -> [(&'static str, String); 11] {
         ("undo", undo_index_table()),
         ("saved-range", saved_range_table()),
         ("delta", delta_head_table()),
+        ("queue-log", queue_cell_table()),
     ]
 }
 
@@ -58,7 +59,7 @@ type SetFlag = fn(&mut Superblock);
 
 /// Each flag alone is one bit of the cell's head.
 fn superblock_flags_table() -> String {
-    let flags: [(SetFlag, &str); 10] = [
+    let flags: [(SetFlag, &str); 12] = [
         (|block| block.clean = true, "clean: the bitmap holds every difference"),
         (|block| block.compare = true, "compare: a start compares every dirty region before sending"),
         (|block| block.held_in_logging = true, "held in `logging` by the operator"),
@@ -78,6 +79,11 @@ fn superblock_flags_table() -> String {
             |block| block.rollback_point.is_of_fork = true,
             "point of a fork: the sync overwrites a history of this copy's own, and leaves a [delta](#delta)",
         ),
+        (|block| block.queue_logged = true, "queue logged: the [log of the queue](#log-of-the-queue) counts"),
+        (
+            |block| block.queue_redo = true,
+            "queue redo: a start writes what that log holds once more, and none goes on without it",
+        ),
     ];
     let mut table = "| Flag | Meaning |\n|---|---|\n".to_owned();
     let mut known = 0;
@@ -90,6 +96,8 @@ fn superblock_flags_table() -> String {
             alone: false,
             served_unverified: false,
             changed_outside: false,
+            queue_logged: false,
+            queue_redo: false,
             doubts: CopyDoubts::default(),
             rollback_point: RollbackPoint::default(),
             ..samples::superblock()
@@ -219,6 +227,7 @@ fn superblock_table() -> String {
             format!("as a secondary last heard; kept by a promotion until its copy is in step: {}", primary_modes()),
         ),
         number("peer window", 4, 0x7070, "in milliseconds: what this node as primary may have given its peer; its next start keeps to it"),
+        number("queue log", 3, 0x71_7171, "the run that began the [log of the queue](#log-of-the-queue) which counts, its low 24 bits; 0: none counts"),
         number("volumes", 2, 2, format!("number, at most {VOLUMES_MAX}")),
         number(
             "first volume's flushed",
@@ -234,7 +243,7 @@ fn superblock_table() -> String {
         ),
         number("second volume's flushed", 8, 0x6060 | 1 << 63 | 1 << 61, "and so on"),
         number("second volume's sectors", 6, 0x6c6c | 1 << 46, ""),
-        zero(3559, ""),
+        zero(3556, ""),
     ]);
     table("superblock", &image[cell::HEAD_BYTES..][..cell::BODY_BYTES], fields)
 }
@@ -277,7 +286,7 @@ fn bitmap_cell_table() -> String {
 }
 
 fn journal_index_table() -> String {
-    let image = samples::index().encode();
+    let image = samples::index().encode(BatchOf::Journal);
     let lines = image[128..4064].to_vec();
     assert_eq!(lines.len(), 48 * journal::ENTRIES_MAX, "the entry lines fill their row");
     let fields = [
@@ -295,8 +304,14 @@ fn journal_index_table() -> String {
         number("origin", 2, 0x85, "the node that gave the numbers"),
         zero(6, ""),
         number("snapshot", 8, 0x89, "catch-up snapshot of these numbers; 0: the stream"),
+        number(
+            "durable below",
+            8,
+            0,
+            "of the queue's log: lower batches were durable when this one was issued; in a journal 0",
+        ),
         number("first", 8, 0x8a8a, "the batch's first number"),
-        zero(32, ""),
+        zero(24, ""),
         bytes("entry lines", lines, "48 bytes each"),
         zero(28, ""),
         checksum(&image, ""),
@@ -304,32 +319,50 @@ fn journal_index_table() -> String {
     table("journal index", &image, fields)
 }
 
+fn queue_cell_table() -> String {
+    let mut fields = vec![
+        number("generation number", 8, 0x1a1, "whose numbers these are"),
+        number("generation tag", 8, 0x1a2, ""),
+        number("head offset", 8, 0x1a3, "of the first batch that is needed"),
+        number("head ordinal", 8, 0x1a4, ""),
+        number("before incarnation", 8, 0x1a5, "the run of the number before that batch,"),
+        number("before seq", 8, 0x1a6, "and that number: the peer has it, and every volume holds it, flushed"),
+        number("flushed", 8, 0x1a7, "the last number that every volume held, flushed"),
+        number("confirmed ordinal", 8, 0x1a8, "batches below it were durable: fewer whole ones are damage"),
+    ];
+    fields.extend(confirmed());
+    fields.push(number("file", 8, 0x1a9, "made of inode and birth of the file: in a copy the log does not count"));
+    fields.push(number("begun", 8, 0x1aa, "the run that began the log: the superblock names the one that counts"));
+    fields.push(zero(3908, ""));
+    table("queue", &samples::queue_body(), fields)
+}
+
 /// Kinds and flags of a journal entry.
 fn journal_entry_values() -> [String; 2] {
-    let sample = samples::index().encode();
+    let sample = samples::index().encode(BatchOf::Journal);
     let kind = |image: &[u8]| {
         // Only data has a payload.
         let mut without_payload = image.to_vec();
         without_payload[128 + 36..128 + 40].fill(0);
         let images = [image.to_vec(), without_payload];
-        let index = images.into_iter().find_map(|image| JournalIndex::decode(&resealed(image)))?;
+        let index = images.into_iter().find_map(|image| JournalIndex::decode(BatchOf::Journal, &resealed(image)))?;
         let word = match index.entries[0].kind {
             RecordKind::Data => "data",
             RecordKind::Zero => "zeroes",
             RecordKind::Void => "void (only takes a number)",
             RecordKind::SyncEnd => "end of a sync",
         };
-        Some((word.to_owned(), index.encode()))
+        Some((word.to_owned(), index.encode(BatchOf::Journal)))
     };
     let flag = |image: &[u8]| {
-        let index = JournalIndex::decode(&resealed(image.to_vec()))?;
+        let index = JournalIndex::decode(BatchOf::Journal, &resealed(image.to_vec()))?;
         let entry = &index.entries[0];
         let meaning = flag_of([
             (entry.no_hole, "zeroes stay allocated"),
             (entry.resync, "region of a sync"),
             (entry.sets_aside, "void: from here on the volume is set aside"),
         ]);
-        Some((meaning, index.encode()))
+        Some((meaning, index.encode(BatchOf::Journal)))
     };
     [values(&sample, 128 + 46, kind), flags(&sample, 128 + 47, flag)]
 }
@@ -361,7 +394,7 @@ fn journal_entry_table() -> String {
         ),
         number("flags", 1, 7, flags),
     ];
-    table("journal entry", &samples::index().encode()[128..176], fields)
+    table("journal entry", &samples::index().encode(BatchOf::Journal)[128..176], fields)
 }
 
 fn undo_index_table() -> String {

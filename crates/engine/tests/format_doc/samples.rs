@@ -8,6 +8,7 @@ use engine::delta::DeltaHead;
 use engine::identity::{Confirmed, Identity, Role};
 use engine::journal::{JournalEntry, JournalIndex, RecordKind};
 use engine::limits::{REGION_BYTES, SECTOR_BYTES};
+use engine::queue_log::{self, QueueCell};
 use engine::state::{AfterForcedFailover, CopyDoubts, Degrade, Mode, Pause, Policy, State, WhenFull};
 use engine::superblock::{JournalHead, RollbackPoint, Superblock};
 use engine::undo;
@@ -62,6 +63,9 @@ pub fn superblock() -> Superblock {
         unverified_run: Incarnation(0x5959),
         unverified_generations: [0x6800, 0x6900].map(|number| Generation { number, tag: number + 1 }),
         served_unverified: true,
+        queue_logged: false,
+        queue_log: 0x71_7171,
+        queue_redo: false,
         given_up: Seq(0x6a6a),
         rollback_point: RollbackPoint {
             id: 0x5a5a,
@@ -113,6 +117,20 @@ pub fn activity_body() -> Vec<u8> {
     in_a_cell(activity::KIND, &activity::encode_slots(Incarnation(0x65), confirmed(), slots.into_iter()))
 }
 
+pub fn queue_body() -> Vec<u8> {
+    let cell = QueueCell {
+        generation: Generation { number: 0x1a1, tag: 0x1a2 },
+        head: JournalHead { offset: 0x1a3, ordinal: 0x1a4 },
+        before: (Incarnation(0x1a5), Seq(0x1a6)),
+        flushed: Seq(0x1a7),
+        confirmed_ordinal: 0x1a8,
+        confirmed: confirmed(),
+        file: 0x1a9,
+        begun: Incarnation(0x1aa),
+    };
+    in_a_cell(queue_log::KIND, &cell.encode())
+}
+
 fn in_a_cell(kind: cell::CellKind, body: &[u8]) -> Vec<u8> {
     let image = cell::encode(kind, &cell::CellHead::default(), body);
     image[cell::HEAD_BYTES..][..cell::BODY_BYTES].to_vec()
@@ -145,6 +163,7 @@ pub fn index() -> JournalIndex {
         generation: Generation { number: 0x86, tag: 0x87 },
         incarnation: Incarnation(0x88),
         snapshot: 0x89,
+        durable_below: 0,
         bytes: 0x2000,
         first: Seq(0x8a8a),
         entries: vec![entry()],

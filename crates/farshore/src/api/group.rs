@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::counters::LatencyClasses;
 use super::link::SettingStatus;
 use super::refusals::{DeskRefusal, RefusalView};
-use super::words::{Flow, GroupState, LinkState, OperationState, Protection, Role};
+use super::words::{Flow, GroupState, LinkState, OperationState, Protection, QueueLogState, Role};
 
 /// The schema of [`MarkList`] and [`DroppedMark`].
 pub const MARKS_SCHEMA: &str = "farshore-marks/1";
@@ -328,6 +328,21 @@ pub struct QueueView {
     /// the disk queue cannot be written: nothing more goes there before the next stream begins
     #[serde(default)]
     pub disk_failed: bool,
+    /// of the [log of the queue](config.md#log-of-the-queue)
+    #[serde(default)]
+    pub log: QueueLogState,
+    /// why the log does not count; `null`: it does, or is `off`
+    #[serde(default)]
+    pub log_why: Option<String>,
+    /// seconds: for how long the log has not counted though it is to; `null`: it counts, or is `off`
+    #[serde(default)]
+    pub log_off_s: Option<u64>,
+    /// bytes of the file that the log takes for the peer, indexes and whole blocks counted; 0: it takes nothing
+    #[serde(default)]
+    pub log_bytes: u64,
+    /// bytes: what it may take, where writers begin to wait; 0: it takes nothing
+    #[serde(default)]
+    pub log_limit_bytes: u64,
     /// milliseconds: sum of the time writers waited for room
     pub blocked_ms: u64,
     /// writers that waited for room, by how long each waited; empty from an older daemon
@@ -346,8 +361,15 @@ pub struct QueueView {
 }
 
 impl QueueView {
-    /// Bytes that wait, and that may wait, in memory and on disk. A disk queue that failed takes nothing more.
+    /// Bytes that wait, and that may wait, in memory and on disk, or in the log. A disk queue that failed takes nothing more, nor does a log that is
+    /// closed.
     pub fn filled_of(&self) -> (u64, u64) {
+        if self.log_limit_bytes > 0 {
+            return (self.log_bytes, self.log_limit_bytes);
+        }
+        if self.log == QueueLogState::Closed {
+            return (self.bytes, self.limit_bytes);
+        }
         let disk_limit_bytes = if self.disk_failed { self.disk_bytes } else { self.disk_limit_bytes };
         (self.bytes.saturating_add(self.disk_bytes), self.limit_bytes.saturating_add(disk_limit_bytes))
     }
@@ -356,7 +378,7 @@ impl QueueView {
     /// `None`: there is no queue.
     pub fn filled_share(&self) -> Option<f64> {
         // Without a disk queue all of it is among the bytes in memory. With one, a quarter of memory is for what comes back.
-        let on_disk = self.disk_limit_bytes > 0;
+        let on_disk = self.disk_limit_bytes > 0 && self.log != QueueLogState::Closed;
         let places_bytes = if on_disk { self.items.saturating_mul(limits::ITEM_OVERHEAD_BYTES) } else { 0 };
         let parts = [self.filled_of(), (self.items, self.limit_items), (places_bytes, self.limit_bytes / 4 * 3)];
         let shares = parts.into_iter().filter(|(_, whole)| *whole > 0).map(|(part, whole)| part as f64 / whole as f64);

@@ -241,6 +241,7 @@ impl Reply {
                 | ApiRequest::TakeOver { .. }
                 | ApiRequest::Reverse(_)
                 | ApiRequest::Lend { .. }
+                | ApiRequest::InReverse { .. }
                 | ApiRequest::Verify { .. }
                 | ApiRequest::VerifyStop { .. }
                 | ApiRequest::ResetPeaks { .. }

@@ -127,6 +127,9 @@ pub enum ApiRequest {
         /// It may lack something: that is given up.
         #[serde(default, skip_serializing_if = "is_false")]
         gives_up: bool,
+        /// Commands have run, and it hands over now: the node that is asked has requests of its clients wait, and none is at the other one.
+        #[serde(default, skip_serializing_if = "is_false")]
+        rests: bool,
     },
     /// The peer serves the clients of this node, and sends its content, until this node takes over again.
     Reverse(ReverseOrder),
@@ -141,6 +144,13 @@ pub enum ApiRequest {
         /// The asking node is the primary, and serves its clients itself.
         #[serde(default, skip_serializing_if = "is_false")]
         home_serves: bool,
+    },
+    /// Between daemons: whether the node that is asked serves the clients of the one that asks, or, `is_home`, has its own served by that, as
+    /// far as it has on record. It is refused as over if not.
+    InReverse {
+        group: String,
+        #[serde(default, skip_serializing_if = "is_false")]
+        is_home: bool,
     },
     /// Resolve a fork: the content of this node is kept, and the other one yields. What that held where the two differ is saved first.
     Resolve {
@@ -296,6 +306,7 @@ impl ApiRequest {
             | ApiRequest::Clients { .. }
             | ApiRequest::ConnectPreview { .. }
             | ApiRequest::ConfigPlan
+            | ApiRequest::InReverse { .. }
             | ApiRequest::Operation { .. }
             | ApiRequest::Counters
             | ApiRequest::Record { .. }
@@ -360,7 +371,13 @@ mod tests {
                 r#"{"request":"switchover","group":"db","to":"beta","close_clients":true,"timeout_ms":5000}"#,
             ),
             (
-                ApiRequest::TakeOver { group: group(), skip_hooks: false, serves_asker: false, gives_up: false },
+                ApiRequest::TakeOver {
+                    group: group(),
+                    skip_hooks: false,
+                    serves_asker: false,
+                    gives_up: false,
+                    rests: false,
+                },
                 r#"{"request":"take-over","group":"db"}"#,
             ),
         ] {
@@ -460,6 +477,11 @@ mod tests {
             ),
             (ApiRequest::Counters, r#"{"request":"counters"}"#),
             (ApiRequest::ConfigPlan, r#"{"request":"config-plan"}"#),
+            (ApiRequest::InReverse { group: group(), is_home: false }, r#"{"request":"in-reverse","group":"db"}"#),
+            (
+                ApiRequest::InReverse { group: group(), is_home: true },
+                r#"{"request":"in-reverse","group":"db","is_home":true}"#,
+            ),
             (ApiRequest::ConfigApply { close_clients: false }, r#"{"request":"config-apply"}"#),
             (ApiRequest::ConfigApply { close_clients: true }, r#"{"request":"config-apply","close_clients":true}"#),
             (ApiRequest::ConnectPreview { group: group() }, r#"{"request":"connect-preview","group":"db"}"#),

@@ -250,6 +250,27 @@ words!(
 );
 
 words!(
+    /// Whether a start of this node would go on in order.
+    QueueLogState {
+        /// `queue.durable` is not set, there is no disk queue, or this node is no primary that serves
+        Off = "off",
+        /// it takes what is written, and counts once the peer, and every volume here, has what was written before it began
+        Filling = "filling",
+        /// a start goes on in order
+        Live = "live",
+        /// nothing goes into it: a start costs the order
+        Closed = "closed",
+    }
+);
+
+/// Of an older daemon, that has none.
+impl Default for QueueLogState {
+    fn default() -> QueueLogState {
+        QueueLogState::Off
+    }
+}
+
+words!(
     /// What keeps a link from carrying more.
     LinkLimit {
         /// the setting `rate`

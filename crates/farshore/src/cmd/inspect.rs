@@ -6,6 +6,7 @@ mod bitmap;
 mod cell;
 mod delta;
 mod journal;
+mod queue;
 mod report;
 mod small;
 mod superblock;
@@ -70,9 +71,7 @@ impl FileKind {
             FileKind::Overrides => "settings changed by 'farshore set'",
             FileKind::LinkOverrides => "settings changed by 'farshore link set'",
             FileKind::LinkHistory => "history of a link",
-            FileKind::DiskQueue => {
-                "disk queue of a group: payload alone; what of it counts only a daemon that runs knows"
-            }
+            FileKind::DiskQueue => "disk queue of a group",
             FileKind::Blank => "blank: made, and nothing written yet",
         }
     }
@@ -174,7 +173,8 @@ fn look(file: &Path) -> Result<(FileKind, u64, InspectReport), String> {
         FileKind::Overrides => small::overrides(&whole()?, file),
         FileKind::LinkOverrides => small::link_overrides(&whole()?, file),
         FileKind::LinkHistory => small::link_history(&whole()?),
-        FileKind::DiskQueue | FileKind::Blank => InspectReport::default(),
+        FileKind::DiskQueue => queue::report(&opened, found.len(), file).map_err(cannot)?,
+        FileKind::Blank => InspectReport::default(),
     };
     Ok((kind, found.len(), report))
 }

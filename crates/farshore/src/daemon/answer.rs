@@ -3,6 +3,7 @@
 mod apply;
 mod awaited;
 mod dead_disk;
+mod failed_disks;
 mod forks;
 mod giving_up;
 mod lending;
@@ -388,6 +389,7 @@ impl Desk {
             take_over @ ApiRequest::TakeOver { .. } => self.announced(&take_over).await,
             ApiRequest::Reverse(order) => reverse::order(self, &order).await,
             lent @ ApiRequest::Lend { .. } => reverse::lend(self, &lent, from_node).await,
+            ApiRequest::InReverse { group, is_home } => Ok(lending::has_part(self, &group, is_home)),
             ApiRequest::Reset { group } => resets::reset(self, &group).await,
             ApiRequest::DetachVolume { group, volume, close_clients, force } => {
                 DiskDesk(self).detach(&group, &volume, (close_clients, force)).await
@@ -498,7 +500,7 @@ impl Desk {
                 Some(RoleChange::Promotion) => group.is_promoted_now(),
                 Some(RoleChange::Demotion) => group.is_demoted_now(),
                 Some(RoleChange::Switchover) if group.records_handover() => group.is_demoted_now(),
-                Some(RoleChange::Switchover | RoleChange::Reload) | None => {}
+                Some(RoleChange::Switchover | RoleChange::Reload | RoleChange::ReverseStop) | None => {}
             }
             if let Some(named) = self.config().group(&group.name) {
                 group.scrub = self.scrubs.view(named.scrub, group, unix_ms());

@@ -195,6 +195,10 @@ impl<'a> DetachRecord<'a> {
         let before = self.records()?;
         let mut after = before.clone();
         let Some(was) = after.detached.remove(volume) else { return Ok(None) };
+        if !self.is_known_without_device(volume) {
+            // The group never ran without it: what stands there counts as before, if it is the device on record.
+            return Ok(Some(DiskRecords { before, after }));
+        }
         if self.recorded().is_some_and(|found| found.identity.role == Role::Primary) {
             let (name, peer) = (&self.group.name, self.peer());
             let why = format!(
@@ -214,13 +218,6 @@ impl<'a> DetachRecord<'a> {
     fn fits(&self, volume: &str, was_bytes: u64, size_bytes: u64) -> anyhow::Result<()> {
         let named = self.group.volumes.iter().find(|named| named.name.as_str() == volume);
         let path = named.context("the group has no such volume")?.device(self.node);
-        if !self.is_known_without_device(volume) {
-            bail!(
-                "the group has not run without the volume since it was detached, as it could not be taken up: put that right first \
-                 ('farshore status {0}'), then 'farshore reset {0}'",
-                self.group.name
-            );
-        }
         look(path, &self.config.node(self.node).expect("it was looked up before").state)?;
         let device = DeviceId::of(path).with_context(|| format!("{} cannot be looked at", path.display()))?;
         let (needed, whose) = match size_bytes > was_bytes {

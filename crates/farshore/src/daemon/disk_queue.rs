@@ -1,6 +1,7 @@
 //! The file of a group's disk queue: its space is reserved at a start, or the log says why the group goes on without it.
 //!
-//! Nothing that it holds counts after a start, so one of another size is made anew. A group is never kept down by it.
+//! One of another size is made anew: at most the order of what it held is lost. But if a start was cut short while it wrote what the queue's log
+//! holds, the volumes are whole only with that log: then the file stays as it is, and the engine refuses to go on without it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,9 +43,9 @@ impl QueuePlace {
     }
 
     /// Opens the disk queue of a group whose other files have their space already; `None`: there is none, and the log says why unless
-    /// nobody wanted it.
-    pub fn open(&self, group: &ConfiguredGroup, patience: Patience) -> Option<Arc<File>> {
-        match self.open_or_why(group, patience) {
+    /// nobody wanted it. `is_needed`: a start was cut short while it wrote what the file holds.
+    pub fn open(&self, group: &ConfiguredGroup, is_needed: bool, patience: Patience) -> Option<Arc<File>> {
+        match self.open_or_why(group, is_needed, patience) {
             Ok(file) => file.map(Arc::new),
             Err(why) => {
                 tracing::warn!(
@@ -67,13 +68,22 @@ impl QueuePlace {
         }
     }
 
-    fn open_or_why(&self, group: &ConfiguredGroup, patience: Patience) -> anyhow::Result<Option<File>> {
+    fn open_or_why(
+        &self,
+        group: &ConfiguredGroup,
+        is_needed: bool,
+        patience: Patience,
+    ) -> anyhow::Result<Option<File>> {
         let (path, size_bytes) = (self.file(group.name.as_str()), size_bytes(group));
-        if let Some(apart) = &self.apart {
-            make_own_directory(apart).map_err(anyhow::Error::msg)?;
-            remove_if_other_size(&self.beside(group.name.as_str()), 0)?;
+        if is_needed {
+            holds_what_is_needed(&path, size_bytes)?;
+        } else {
+            if let Some(apart) = &self.apart {
+                make_own_directory(apart).map_err(anyhow::Error::msg)?;
+                remove_if_other_size(&self.beside(group.name.as_str()), 0)?;
+            }
+            remove_if_other_size(&path, size_bytes)?;
         }
-        remove_if_other_size(&path, size_bytes)?;
         if size_bytes == 0 {
             return Ok(None);
         }
@@ -81,13 +91,16 @@ impl QueuePlace {
         if !path.exists() {
             has_room(&path, size_bytes, group.layout.journal_bytes + QUEUE_DISK_SPARE_BYTES)?;
         }
-        Ok(Some(patience.free(|| create_or_open_reserved(&path, size_bytes))?.file))
+        let file = patience.free(|| create_or_open_reserved(&path, size_bytes))?.file;
+        // A start reads what stands on the disk, and not what a failed write left in the page cache.
+        file.forget_cache();
+        Ok(Some(file))
     }
 
     /// Gives back the space of a group that has left.
     pub fn remove(&self, group: &str) {
         if let Err(error) = remove_if_other_size(&self.file(group), 0) {
-            tracing::warn!("{error:#}; remove it by hand: nothing in it counts");
+            tracing::warn!("{error:#}; remove it by hand: the group has left, and nothing in it counts");
         }
     }
 }
@@ -112,6 +125,20 @@ fn has_room(path: &Path, size_bytes: u64, spare_bytes: u64) -> anyhow::Result<()
         );
     }
     Ok(())
+}
+
+/// A start was cut short while it wrote what the file holds: one that is made here now, or removed, would only be in the way.
+fn holds_what_is_needed(path: &Path, size_bytes: u64) -> anyhow::Result<()> {
+    let why =
+        "a start was cut short while it wrote what the group's disk queue holds: set 'queue.disk' and 'queues' back";
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.len() == size_bytes => Ok(()),
+        Ok(found) => {
+            let (has, configured) = (show_size(found.len()), show_size(size_bytes));
+            bail!("{} has {has}, one of {configured} is configured for this place, and {why}", path.display())
+        }
+        Err(error) => bail!("{}: {error}, and {why}", path.display()),
+    }
 }
 
 fn remove_if_other_size(path: &Path, size_bytes: u64) -> anyhow::Result<()> {
@@ -148,7 +175,7 @@ mod tests {
 
     /// Its size, if there is one.
     fn opened(place: &QueuePlace, queue_disk_bytes: u64) -> Option<u64> {
-        place.open(&group(queue_disk_bytes), Patience::new()).map(|file| file.size_bytes())
+        place.open(&group(queue_disk_bytes), false, Patience::new()).map(|file| file.size_bytes())
     }
 
     #[test]
@@ -166,12 +193,28 @@ mod tests {
         assert!(!path.exists());
     }
 
+    // proves: P4
+    #[test]
+    fn one_that_a_start_still_needs_is_not_made_anew() {
+        let [state, fast] = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+        let (beside, path) = place(state.path(), None);
+        let (apart, _) = place(state.path(), Some(fast.path().join("alpha")));
+        assert_eq!(opened(&beside, 8 << 20), Some(8 << 20));
+        for (place, wanted) in [(&beside, 16 << 20), (&beside, 0), (&apart, 8 << 20)] {
+            let why = place.open_or_why(&group(wanted), true, Patience::new()).expect_err("it is needed").to_string();
+            assert!(why.contains("set 'queue.disk' and 'queues' back"), "{why}");
+            assert_eq!(fs::metadata(&path).expect("there").len(), 8 << 20);
+        }
+        assert!(!fast.path().join("alpha").exists(), "a blank one is in the way once 'queues' is set back");
+        assert!(beside.open(&group(8 << 20), true, Patience::new()).is_some());
+    }
+
     // proves: P8
     #[test]
     fn without_room_there_is_none_and_the_sentence_has_the_numbers() {
         let scratch = tempfile::tempdir().expect("a directory");
         let (place, path) = place(scratch.path(), None);
-        let why = place.open_or_why(&group(1 << 50), Patience::new()).expect_err("no disk has that").to_string();
+        let why = place.open_or_why(&group(1 << 50), false, Patience::new()).expect_err("no disk has that").to_string();
         let words = "queue needs 1024 TiB and has to leave 1.2 GiB free, and its file system has ";
         assert!(why.contains(words), "{why}");
         assert_eq!(opened(&place, 1 << 50), None);
@@ -207,7 +250,8 @@ mod tests {
         let (nowhere, _) = place(state.path(), Some(fast.path().join("missing/alpha")));
         assert_eq!(opened(&nowhere, 8 << 20), None);
         fs::set_permissions(fast.path().join("alpha"), fs::Permissions::from_mode(0o777)).expect("set");
-        let why = apart.open_or_why(&group(8 << 20), Patience::new()).expect_err("others may write there").to_string();
+        let why =
+            apart.open_or_why(&group(8 << 20), false, Patience::new()).expect_err("others may write there").to_string();
         assert!(why.contains("alpha"), "{why}");
     }
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use engine::RefusalCode;
 use engine::identity::Role;
 use host::link::control::ControlFailure;
+use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use super::answer::Desk;
@@ -105,12 +106,16 @@ impl FrontDesk {
         let second = Asker { operation: Arc::default(), ..asker.clone() };
         let third = second.clone();
         let mut keeping = pin!(self.order(is_kept, peer, keeps, asker));
-        let yielding = self.yields(!is_kept, peer, yields, second);
+        let mut yielding = pin!(self.yields(!is_kept, peer, yields, second));
         tokio::select! {
             biased;
-            kept = &mut keeping => kept,
-            yielded = yielding => match yielded {
-                Reply::Ok { .. } => keeping.await,
+            kept = &mut keeping => match kept {
+                // It has yielded, and its command behind the demotion may still run.
+                Reply::Ok { .. } => with_warnings_of(kept, yielding.await),
+                refused => refused,
+            },
+            yielded = &mut yielding => match yielded {
+                Reply::Ok { .. } => with_warnings_of(keeping.await, yielded),
                 // Whether the other node was demoted or not: nobody comes to yield to this order later.
                 refused => {
                     self.order(is_kept, peer, takes_back, third).await;
@@ -122,10 +127,12 @@ impl FrontDesk {
 
     /// Has one of the two nodes do it.
     async fn order(&self, is_here: bool, peer: &str, order: ApiRequest, asker: Asker) -> Reply {
-        match is_here {
-            true => self.desk.answer(order, asker).await,
-            false => self.carry(peer, order, "", asker).await,
+        if !is_here {
+            return self.carry(peer, order, "", asker).await;
         }
+        // Whoever waits for its answer may have to answer before: it goes on all the same, and so does a command that it runs.
+        let desk = Rc::clone(&self.desk);
+        spawn_local(async move { desk.answer(order, asker).await }).await.expect("an answer does not panic")
     }
 
     /// It yields once it has heard that the other one keeps its content.
@@ -235,6 +242,15 @@ fn group_of(order: &ApiRequest) -> &str {
         Carried::Order(group) => group,
         Carried::Look | Carried::Never(_) => "",
     }
+}
+
+/// The answer to an order whose other half warned of something besides what it did itself: that a node which yielded holds other content is
+/// what the order was for.
+fn with_warnings_of(mut reply: Reply, half: Reply) -> Reply {
+    if let (Reply::Ok { warnings, .. }, Reply::Ok { message, warnings: others, .. }) = (&mut reply, half) {
+        warnings.extend(others.into_iter().filter(|warning| !message.ends_with(warning.as_str())));
+    }
+    reply
 }
 
 /// The answer of another node's daemon, with where it comes from.

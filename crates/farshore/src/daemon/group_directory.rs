@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 use engine::superblock::{self, Superblock};
 use host::disk::meta::read_blocks;
@@ -21,6 +22,13 @@ pub(super) fn is_new(directory: &Path, tag: u64) -> bool {
 pub(super) fn recorded(directory: &Path, tag: u64) -> Option<Superblock> {
     let blocks = read_blocks(&directory.join("superblock"), superblock::FILE_BYTES).ok()?;
     superblock::read(&blocks, tag).ok()?.found
+}
+
+/// When the superblock in `directory` was written last, milliseconds since 1970; 0: nobody knows.
+pub(super) fn written_unix_ms(directory: &Path) -> u64 {
+    let written = directory.join("superblock").metadata().and_then(|facts| facts.modified()).ok();
+    let since = written.and_then(|written| written.duration_since(UNIX_EPOCH).ok());
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -20,8 +20,28 @@ struct Former {
     volume: String,
     group: String,
     role: Role,
-    /// Milliseconds since 1970: when it left; `None`: it is about to.
-    left: Option<u64>,
+    left: Leaving,
+}
+
+/// When the volume left its group.
+#[derive(Clone, Copy)]
+enum Leaving {
+    /// With its group, which is in the configuration no more and wrote its superblock last then: milliseconds since 1970.
+    WithGroup(u64),
+    /// Alone: milliseconds since 1970.
+    Alone(u64),
+    /// It is about to.
+    Now,
+}
+
+impl Leaving {
+    /// A group that was removed long ago says less than one that a volume left since.
+    fn rank(self) -> u64 {
+        match self {
+            Leaving::WithGroup(unix_ms) | Leaving::Alone(unix_ms) => unix_ms,
+            Leaving::Now => u64::MAX,
+        }
+    }
 }
 
 /// Why a volume of `group` that comes on this device cannot count as what it is to be: this node had it in the other role.
@@ -38,22 +58,29 @@ pub(super) fn speaks_against(
         ));
     }
     let known = directories().flat_map(|directory| formers(config, &directory, device));
-    // What is about to leave is newer than what has left.
-    let newest =
-        known.max_by_key(|former| former.left.unwrap_or(u64::MAX)).filter(|former| !counts_under(role, former.role))?;
+    let newest = known.max_by_key(|former| former.left.rank()).filter(|former| !counts_under(role, former.role))?;
     let Former { volume: was, group: of, role: had, left } = newest;
-    let (when, other) = match left {
-        None => (format!("is volume {was} of {of}, of which this node is {}", had.word()), true),
-        Some(_) => (format!("was volume {was} of {of}, and this node was {} when it left", had.word()), of == group),
+    let directory = groups.join(&of);
+    let (when, of_both, record) = match left {
+        Leaving::Now => (format!("is volume {was} of {of}, of which this node is {}", had.word()), of != group, None),
+        Leaving::Alone(_) => {
+            let record = directory.join(device_record::LEFT);
+            (format!("was volume {was} of {of}, and this node was {} when it left", had.word()), false, Some(record))
+        }
+        Leaving::WithGroup(_) => {
+            let when = format!(
+                "was volume {was} of {of}, which is no longer in the configuration, and this node was {}",
+                had.word()
+            );
+            (when, false, Some(directory))
+        }
     };
-    let which = if other && of != group {
-        format!("'farshore switchover {of}', or of {group},")
-    } else {
-        format!("'farshore switchover {group}'")
+    let which = match of_both {
+        true => format!("'farshore switchover {of}', or of {group},"),
+        false => format!("'farshore switchover {group}'"),
     };
-    let record = groups.join(&of).join(device_record::LEFT);
-    let beside =
-        left.map_or(String::new(), |_| format!("; if nothing of it counts any more, remove {}", record.display()));
+    let beside = record
+        .map_or(String::new(), |record| format!("; if nothing of it counts any more, remove {}", record.display()));
     Some(format!(
         "the device of volume {volume} {when}, and here this node is {}: what counts of it would be given up for the other node's. First {which} \
          so that this node has one role in both{beside}",
@@ -72,7 +99,7 @@ fn formers(config: &Config, directory: &Path, device: &DeviceId) -> Vec<Former> 
         volume,
         group: group.clone(),
         role: left.role,
-        left: Some(left.unix_ms),
+        left: Leaving::Alone(left.unix_ms),
     });
     let mut found: Vec<Former> = has_left.collect();
     let devices = device_record::read_devices(directory).ok().flatten().unwrap_or_default();
@@ -82,12 +109,11 @@ fn formers(config: &Config, directory: &Path, device: &DeviceId) -> Vec<Former> 
     let leaving = devices.into_iter().filter(|(volume, device)| !stays(volume) && is_it(device));
     let tag = group_tag(config.top.cluster.as_str(), &group);
     let role = group_directory::recorded(directory, tag).map(|recorded| recorded.identity.role);
-    found.extend(leaving.zip(role).map(|((volume, _), role)| Former {
-        volume,
-        group: group.clone(),
-        role,
-        left: None,
-    }));
+    let left = match config.group(&group) {
+        Some(_) => Leaving::Now,
+        None => Leaving::WithGroup(group_directory::written_unix_ms(directory)),
+    };
+    found.extend(leaving.zip(role).map(|((volume, _), role)| Former { volume, group: group.clone(), role, left }));
     found
 }
 
@@ -136,6 +162,10 @@ mod tests {
             assert!(why.contains(&format!("was volume x of {group}")) && why.contains("switchover db"), "{why}");
             assert_eq!((says(role, 7), says(Role::Primary, 8)), (None, None));
         }
+        // Of a group that left the file with it long ago nothing is dated but its superblock.
+        assert!(
+            Leaving::WithGroup(7).rank() < Leaving::Alone(9).rank() && Leaving::Alone(9).rank() < Leaving::Now.rank()
+        );
         // What has come again is no longer one that left.
         let now = GroupDevices::from([("y".to_owned(), device(7))]);
         let left = leaving(&groups.join("k"), (Role::Primary, 12), GroupDevices::new(), &now);

@@ -327,8 +327,15 @@ impl GroupOpening<'_> {
     /// Once all groups that start together have what they cannot do without.
     fn open_disk_queue(&self, open: &mut OpenGroup) {
         if let Some(stores) = &mut open.stores {
+            let directory = self.state.join(GROUPS).join(open.config.name.as_str());
+            let tag = self.config.group_tag(&open.config);
+            // What cannot be read now may say so.
+            let is_needed = match group_directory::recorded(&directory, tag) {
+                Some(recorded) => recorded.queue_redo,
+                None => !group_directory::is_new(&directory, tag),
+            };
             let here = self.config.node(self.node).expect("the node was looked up before");
-            stores.queue = QueuePlace::of(here).open(&open.config, self.patience);
+            stores.queue = QueuePlace::of(here).open(&open.config, is_needed, self.patience);
         }
     }
 
@@ -477,6 +484,7 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
         changed_outside: open.changed_outside,
         is_detached: open.is_detached,
     };
+    let queue = group.stores.as_ref().and_then(|stores| stores.queue.as_ref());
     GroupConfig {
         id: group.id,
         tag: config.group_tag(&group.config),
@@ -489,11 +497,9 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
         window_bytes: group.config.layout.window_bytes,
         activity: state_files::activity(&group.config),
         history_bytes: state_files::history_bytes(&group.config),
-        queue_disk_bytes: group
-            .stores
-            .as_ref()
-            .and_then(|stores| stores.queue.as_ref())
-            .map_or(0, |queue| queue.size_bytes()),
+        queue_durable: group.config.layout.queue_durable,
+        queue_disk_bytes: queue.map_or(0, |queue| queue.size_bytes()),
+        queue_file: queue.map_or(0, |queue| queue.mark()),
         folds: false,
     }
 }

@@ -126,6 +126,7 @@ impl ReplyBounds {
             | ApiRequest::TakeOver { .. }
             | ApiRequest::Reverse(_)
             | ApiRequest::Lend { .. }
+            | ApiRequest::InReverse { .. }
             | ApiRequest::Verify { .. }
             | ApiRequest::VerifyStop { .. }
             | ApiRequest::ResetPeaks { .. }

@@ -36,6 +36,7 @@ const FULL: &str = "full";
 const GIVES_UP: &str = "gives-up";
 const DISCARD: &str = "discard";
 const SKIP_HOOKS: &str = "skip-hooks";
+const NEW_TERM: &str = "new-term";
 /// Begins its second line, which names volumes.
 const WITHOUT_DEAD: &str = "without-dead";
 /// How long the state disk is waited for.
@@ -69,8 +70,10 @@ pub(super) struct GivesUp {
     pub discard: bool,
     /// No command of the configuration is run at the peer.
     pub skip_hooks: bool,
+    /// Another term has begun here, behind the demotion: nobody who saw what is given up goes on with the peer's content.
+    pub is_in_new_term: bool,
     /// The volumes with dead disks that the operator agreed to lose. As long as any is named this node is the primary still, or was demoted a
-    /// moment ago: it serves nobody and sends nothing, and the next run of the daemon demotes it without these volumes, and without no other.
+    /// moment ago: it serves nobody and sends nothing, and the next run of the daemon demotes it without these volumes and no others.
     pub without_dead: Vec<String>,
 }
 
@@ -103,6 +106,9 @@ pub(super) struct Reverses {
     forced: RefCell<BTreeMap<String, u64>>,
     /// Records are written one after the other: one that nobody waits for any more comes before what is written next.
     writes: Arc<Mutex<()>>,
+    /// Changes of records that were asked for so far, and the newest of each group.
+    asked: Cell<u64>,
+    newest: RefCell<BTreeMap<String, u64>>,
 }
 
 /// A reverse sync that is being begun, until this is dropped: no other one of its group is.
@@ -121,18 +127,7 @@ impl Reverses {
     /// What is on record in the state directory. A record that cannot be read serves nobody unasked.
     pub fn read<'a>(state: &Path, names: impl Iterator<Item = &'a str>) -> Reverses {
         let groups = state.join(GROUPS);
-        let known = names.filter_map(|name| {
-            let path = groups.join(name).join(FILE);
-            let (place, why) = match read(&path) {
-                Ok(found) => (found?, None),
-                Err(error) => {
-                    let why = format!("{}: {error:#}; 'farshore sync {name} --reverse --stop' ends it", path.display());
-                    tracing::error!("{why}");
-                    (ReversePlace::Server, Some(why))
-                }
-            };
-            Some((name.to_owned(), KnownReverse { why, ..KnownReverse::new(place, 0) }))
-        });
+        let known = names.filter_map(|name| Some((name.to_owned(), found(name, &groups.join(name).join(FILE))?)));
         let known: BTreeMap<String, KnownReverse> = known.collect();
         let still =
             known.iter().filter(|(_, known)| known.place.stands_still()).map(|(name, _)| name.clone()).collect();
@@ -144,7 +139,26 @@ impl Reverses {
             begins: RefCell::default(),
             forced: RefCell::default(),
             writes: Arc::default(),
+            asked: Cell::new(0),
+            newest: RefCell::default(),
         }
+    }
+
+    /// A group comes that this run of the daemon has not known: what is on record of it. Whether this node serves nobody unasked by that.
+    pub async fn add(&self, group: &str) -> bool {
+        let (name, path) = (group.to_owned(), self.path(group));
+        let Ok(found) = tokio::task::spawn_blocking(move || found(&name, &path)).await else { return false };
+        let mut known = self.known.borrow_mut();
+        if let (false, Some(found)) = (known.contains_key(group), found) {
+            let is_still = found.place.stands_still();
+            if is_still {
+                self.still.borrow_mut().insert(group.to_owned());
+            }
+            let is_closed = is_still || found.place == ReversePlace::Server;
+            known.insert(group.to_owned(), found);
+            return is_closed;
+        }
+        false
     }
 
     /// Nobody else begins one of this group meanwhile. `None`: somebody does.
@@ -313,13 +327,7 @@ impl Reverses {
     /// # Errors
     /// A sentence: the state disk takes no change, or does not answer.
     pub async fn record(&self, group: &str, place: ReversePlace) -> Result<(), String> {
-        if let Err(why) = self.written(group, Some(place.clone())).await {
-            if self.place(group).is_none() {
-                // It may be written when nobody waits for it any more.
-                tokio::spawn(self.writing(group, None));
-            }
-            return Err(why);
-        }
+        self.written(group, Some(place.clone())).await?;
         let mut known = self.known.borrow_mut();
         match known.get_mut(group) {
             // What it had come to nothing for counts no more.
@@ -365,6 +373,20 @@ impl Reverses {
         }
     }
 
+    /// Another term has begun, and nobody of the one before is attached. Whether the reverse sync goes on.
+    ///
+    /// # Errors
+    /// The same: the next run of the daemon has one more begin.
+    pub async fn has_new_term(&self, group: &str) -> Result<bool, String> {
+        match self.home(group) {
+            Some(ReverseHome { full, gives_up: Some(gives_up) }) => {
+                let gives_up = Some(GivesUp { is_in_new_term: true, ..gives_up });
+                self.goes_on(group, ReversePlace::Home(ReverseHome { full, gives_up })).await
+            }
+            found => Ok(found.is_some()),
+        }
+    }
+
     /// It does not go on, whether that can be recorded or not: nothing more is done in this run without dead disks.
     pub fn never_began(&self, group: &str) {
         if let Some(KnownReverse { place: ReversePlace::Home(home), .. }) = self.known.borrow_mut().get_mut(group) {
@@ -395,12 +417,22 @@ impl Reverses {
         self.written(group, None).await
     }
 
+    /// What is refused may be written when nobody waits for it any more: what holds comes behind it.
     async fn written(&self, group: &str, place: Option<ReversePlace>) -> Result<(), String> {
         let shown = self.path(group).display().to_string();
-        match timeout(RECORD_PATIENCE, self.writing(group, place)).await {
-            Ok(written) => written.map_err(|error| format!("{shown} cannot be written: {error}")),
-            Err(_) => Err(format!("{shown} is not written after {RECORD_PATIENCE:?}: the state disk does not answer")),
+        let number = self.asked.get() + 1;
+        self.asked.set(number);
+        self.newest.borrow_mut().insert(group.to_owned(), number);
+        let why = match timeout(RECORD_PATIENCE, self.writing(group, place)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => format!("{shown} cannot be written: {error}"),
+            Err(_) => format!("{shown} is not written after {RECORD_PATIENCE:?}: the state disk does not answer"),
+        };
+        // Else another change comes behind it anyway.
+        if self.newest.borrow().get(group) == Some(&number) {
+            tokio::spawn(self.writing(group, self.place(group)));
         }
+        Err(why)
     }
 
     fn path(&self, group: &str) -> PathBuf {
@@ -467,6 +499,19 @@ fn body(place: &ReversePlace) -> String {
     format!("{HEAD}\nplace {words}\n{dead}")
 }
 
+/// What an earlier run of the daemon has left, or whoever had the group before.
+fn found(name: &str, path: &Path) -> Option<KnownReverse> {
+    let (place, why) = match read(path) {
+        Ok(found) => (found?, None),
+        Err(error) => {
+            let why = format!("{}: {error:#}; 'farshore sync {name} --reverse --stop' ends it", path.display());
+            tracing::error!("{why}");
+            (ReversePlace::Server, Some(why))
+        }
+    };
+    Some(KnownReverse { why, ..KnownReverse::new(place, 0) })
+}
+
 /// `None`: there is none.
 fn read(path: &Path) -> anyhow::Result<Option<ReversePlace>> {
     let file = match durable::open(path) {
@@ -490,6 +535,7 @@ fn decode(text: &str) -> Option<ReversePlace> {
     let gives_up = has(GIVES_UP).then(|| GivesUp {
         discard: has(DISCARD),
         skip_hooks: has(SKIP_HOOKS),
+        is_in_new_term: has(NEW_TERM),
         without_dead: dead.split_whitespace().map(str::to_owned).collect(),
     });
     let place = match has(SERVER) {
@@ -509,8 +555,14 @@ impl ReverseHome {
             (GIVES_UP, is(|_| true)),
             (DISCARD, is(|gives_up| gives_up.discard)),
             (SKIP_HOOKS, is(|gives_up| gives_up.skip_hooks)),
+            (NEW_TERM, is(|gives_up| gives_up.is_in_new_term)),
         ];
         all.into_iter().filter(|(_, is_said)| *is_said).map(|(word, _)| word).collect()
+    }
+
+    /// What clients have seen here is given up, and their term has not ended yet.
+    pub fn owes_term(&self) -> bool {
+        self.gives_up.as_ref().is_some_and(|gives_up| !gives_up.is_in_new_term)
     }
 
     /// The volumes that it goes on without.
@@ -543,7 +595,7 @@ mod tests {
             let gives_up = [(false, false, 0), (true, false, 1), (true, true, 2)];
             let gives_up = gives_up.map(|(discard, skip_hooks, dead)| {
                 let without_dead = ["data", "log"][..dead].iter().map(|name| (*name).to_owned()).collect();
-                Some(GivesUp { discard, skip_hooks, without_dead })
+                Some(GivesUp { discard, skip_hooks, is_in_new_term: dead == 0, without_dead })
             });
             let all = gives_up.into_iter().chain([None]);
             all.map(move |gives_up| ReversePlace::Home(ReverseHome { full, gives_up }))

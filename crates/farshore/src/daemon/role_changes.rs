@@ -19,6 +19,8 @@ pub(super) enum RoleChange {
     Switchover,
     /// No role changes: the group leaves the daemon, to come again or not, and nobody else is to change it meanwhile.
     Reload,
+    /// The same: clients of the peer are served no more.
+    ReverseStop,
 }
 
 /// Those that are under way, by group.
@@ -50,7 +52,7 @@ impl RoleChanges {
         let mut changes = self.0.borrow_mut();
         let Some(BegunChange { what: before, runs, .. }) = changes.get(group).copied() else {
             // A demotion of a secondary changes nothing.
-            let is_shown = !matches!(change, RoleChange::Demotion | RoleChange::Reload);
+            let is_shown = !matches!(change, RoleChange::Demotion | RoleChange::Reload | RoleChange::ReverseStop);
             changes.insert(group.to_owned(), BegunChange { what: change, is_shown, runs: None });
             return Ok(RoleChangeUnderWay { changes: self, group: group.to_owned() });
         };
@@ -59,6 +61,7 @@ impl RoleChanges {
             RoleChange::Demotion => "demotion",
             RoleChange::Switchover => "switchover",
             RoleChange::Reload => "'config apply'",
+            RoleChange::ReverseStop => "'sync --reverse --stop'",
         };
         let message = match runs {
             Some(which @ (RoleHook::AfterPromote | RoleHook::AfterDemote)) => format!(

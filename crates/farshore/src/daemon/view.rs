@@ -17,6 +17,8 @@ use super::direction::Direction;
 use super::{history_room, link_view, promises, verify_view};
 use crate::api::{self, COUNTERS_SCHEMA, STATUS_SCHEMA};
 
+/// A log of the queue that is to count, and does not for so long, is told of.
+const QUEUE_LOG_WARNING_AFTER: Duration = Duration::from_secs(60);
 /// From here on a queue's fill is worth a warning, in percent.
 const QUEUE_WARNING_PERCENT: u64 = 80;
 
@@ -180,6 +182,8 @@ fn queue(snapshot: &GroupSnapshot) -> api::QueueView {
     let (now, pace) = (&snapshot.status, snapshot.figures.queue);
     let disk_limit_bytes = snapshot.figures.disk_queue_bytes;
     let (filled_bytes, full_bytes) = filled_of(&now.queue, &now.settings, disk_limit_bytes);
+    let log = now.queue.log;
+    let (log_bytes, log_limit_bytes) = log.filled.unwrap_or_default();
     api::QueueView {
         bytes: now.queue.bytes,
         items: now.queue.items,
@@ -202,6 +206,11 @@ fn queue(snapshot: &GroupSnapshot) -> api::QueueView {
         disk_bytes_hwm: now.queue.disk_bytes_hwm,
         spilled_bytes: now.queue.spilled_bytes,
         disk_failed: now.queue.disk_has_failed,
+        log: log_state(log.state),
+        log_why: (!log.why.is_empty()).then(|| log.why.to_owned()),
+        log_off_s: log.off_for.map(|off| off.as_secs()),
+        log_bytes,
+        log_limit_bytes,
     }
 }
 
@@ -214,8 +223,23 @@ fn room_waits(waits: &figures::RoomWaits) -> api::LatencyClasses {
     }
 }
 
-/// Bytes that wait, and that may wait, in memory and on disk. A disk queue that failed takes nothing more.
+fn log_state(state: figures::QueueLogState) -> api::QueueLogState {
+    match state {
+        figures::QueueLogState::Off => api::QueueLogState::Off,
+        figures::QueueLogState::Filling => api::QueueLogState::Filling,
+        figures::QueueLogState::Live => api::QueueLogState::Live,
+        figures::QueueLogState::Closed => api::QueueLogState::Closed,
+    }
+}
+
+/// Bytes that wait, and that may wait, in memory and on disk, or in the log. A disk queue that failed takes nothing more, nor does a log that is closed.
 fn filled_of(queue: &figures::QueueStatus, settings: &engine::Settings, disk_limit_bytes: u64) -> (u64, u64) {
+    if let Some(filled) = queue.log.filled {
+        return filled;
+    }
+    if queue.log.state == figures::QueueLogState::Closed {
+        return (queue.bytes, settings.queue_bytes);
+    }
     let disk_limit_bytes = if queue.disk_has_failed { queue.disk_bytes } else { disk_limit_bytes };
     (queue.bytes.saturating_add(queue.disk_bytes), settings.queue_bytes.saturating_add(disk_limit_bytes))
 }
@@ -420,6 +444,7 @@ fn warnings(
     let disk_limit_bytes = snapshot.figures.disk_queue_bytes;
     warnings.extend(queue_warning(group.name.as_str(), &now.queue, (&now.settings, disk_limit_bytes)));
     warnings.extend(disk_queue_warning(group, &now.queue, disk_limit_bytes));
+    warnings.extend(queue_log_warning(&now.queue.log));
     warnings.extend(history_room::of_group(node, group, now, snapshot.figures.sync.is_some_and(|pace| pace.full)));
     warnings.extend(now.saved_delta.and_then(lost_of_delta));
     let peer = group.peer_of(node).map(ToString::to_string).unwrap_or_default();
@@ -508,6 +533,8 @@ fn queue_warning(
         WhenFull::Bitmap => "the group will soon go to logging",
     };
     let almost_full = format!("the queue is filled to {QUEUE_WARNING_PERCENT} % or more: {then}");
+    // While a log is closed nothing goes to disk.
+    let disk_limit_bytes = if queue.log.state == figures::QueueLogState::Closed { 0 } else { disk_limit_bytes };
     let (bytes, limit_bytes) = filled_of(queue, settings, disk_limit_bytes);
     match queue.blocked_writers {
         0 if full(bytes, limit_bytes) && disk_limit_bytes > 0 && !queue.disk_has_failed => {
@@ -543,14 +570,25 @@ fn disk_queue_warning(group: &ConfiguredGroup, queue: &figures::QueueStatus, dis
     let then = "what has no room in memory waits or becomes dirty regions, as the mode and 'queue.when_full' say";
     if disk_limit_bytes == 0 && wanted_bytes > 0 {
         let size = show_size(wanted_bytes);
+        let log = if group.layout.queue_durable { "; nor is there a log for 'queue.durable'" } else { "" };
         return Some(format!(
-            "there is no disk queue, as its {size} could not be had at the start (the log of the daemon says why): {then}"
+            "there is no disk queue, as its {size} could not be had at the start (the log of the daemon says why): {then}{log}"
         ));
     }
     let failed = format!(
         "the disk queue cannot be written, and takes nothing before the next stream begins: {then}; see the log for why"
     );
     queue.disk_has_failed.then_some(failed)
+}
+
+/// A log that is to count, and has not for a while.
+fn queue_log_warning(log: &figures::QueueLogStatus) -> Option<String> {
+    let off = log.off_for.filter(|off| *off >= QUEUE_LOG_WARNING_AFTER)?;
+    Some(format!(
+        "the log of the queue has not counted for {}: {}. Until it does a restart of this node costs the order, and an update sync follows",
+        show_seconds(off.as_secs_f64()),
+        log.why
+    ))
 }
 
 /// Sums since the start, by dotted name.
@@ -674,6 +712,31 @@ mod tests {
         );
         assert!(said(1, 900).ends_with("'farshore set db queue.items=2000' doubles it"), "{}", said(1, 900));
         assert_eq!(said(1, 1), "");
+    }
+
+    #[test]
+    fn a_log_that_does_not_count_is_told_after_a_minute() {
+        let log = |state, seconds| figures::QueueLogStatus {
+            state,
+            why: "a volume is no part of the order",
+            off_for: Some(Duration::from_secs(seconds)),
+            filled: None,
+        };
+        assert_eq!(queue_log_warning(&figures::QueueLogStatus::default()), None);
+        assert_eq!(queue_log_warning(&log(figures::QueueLogState::Closed, 59)), None);
+        let closed = log(figures::QueueLogState::Closed, 90);
+        let said = queue_log_warning(&closed).unwrap_or_default();
+        assert!(said.contains("has not counted for 1 min 30 s: a volume is no part of the order. Until"), "{said}");
+        // Memory alone has the queue meanwhile: a larger disk queue would help nobody.
+        let settings = engine::Settings { queue_bytes: 64 << 20, ..engine::Settings::default() };
+        let queue = figures::QueueStatus { bytes: 64 << 20, items: 1, log: closed, ..figures::QueueStatus::default() };
+        let full = queue_warning("db", &queue, (&settings, 1 << 30)).unwrap_or_default();
+        assert!(full.ends_with("'farshore set db queue.memory=128MiB' doubles it"), "{full}");
+        // What counts is what the log may hold.
+        let log = figures::QueueLogStatus { state: figures::QueueLogState::Live, filled: Some((95, 100)), ..closed };
+        let queue = figures::QueueStatus { bytes: 1, log, ..queue };
+        let full = queue_warning("db", &queue, (&settings, 1 << 30)).unwrap_or_default();
+        assert!(full.contains("queue.disk = \"2GiB\""), "{full}");
     }
 
     #[test]

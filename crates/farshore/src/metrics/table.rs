@@ -9,7 +9,7 @@ use prometheus_client::registry::Unit;
 use super::PageFacts;
 use crate::api::{
     GroupState, GroupView, LatencyClasses, LinkLimit, LinkReport, LinkState, MarkStatus, PeerStatusView, Protection,
-    Role, VolumeView,
+    QueueLogState, Role, VolumeView,
 };
 
 pub(super) struct MetricRow {
@@ -247,6 +247,15 @@ pub(super) const ROWS: &[MetricRow] = &[
         Of::Group(Gauge, |group| whole(group.queue.disk_bytes_hwm))),
     row("group_queue_disk_failed", None, "1 while the disk queue cannot be written: nothing goes there before the next stream begins.",
         Of::Group(Gauge, |group| flag(group.queue.disk_failed))),
+    row("group_queue_log_live", None, "1 while the log of the queue counts, 0 while it does not though it is to; left out where nobody wants one.",
+        Of::Group(Gauge, |group| match group.queue.log {
+            QueueLogState::Off => None,
+            _ => flag(group.queue.log == QueueLogState::Live),
+        })),
+    row("group_queue_log", Some(Bytes), "Of the disk queue, taken by its log for the peer.",
+        Of::Group(Gauge, |group| whole(group.queue.log_bytes))),
+    row("group_queue_log_limit", Some(Bytes), "What the log may take: where writers begin to wait; 0: it takes nothing.",
+        Of::Group(Gauge, |group| whole(group.queue.log_limit_bytes))),
     row("group_queue_spilled", Some(Bytes), "Payload that went to the disk queue.", Of::GroupSum("spilled_bytes")),
     row("group_queue_full_after", Some(Seconds), "Until the queue is full at the pace of the last seconds; left out while it does not fill.",
         Of::Group(Gauge, |group| group.queue.full_in_s.and_then(|left| real(left as f64)))),

@@ -201,6 +201,10 @@ fn half_findings(name: &str, group: &GroupView) -> Vec<(Health, String)> {
     if group.queue.disk_failed {
         findings.push((Health::Warning, format!("{name}: the disk queue cannot be written")));
     }
+    if let Some(off) = group.queue.log_off_s.filter(|off| *off >= 60) {
+        let off = show_seconds(off as f64);
+        findings.push((Health::Warning, format!("{name}: the log of the queue has not counted for {off}")));
+    }
     if let Some(percent) = history_percent(&group.marks).filter(|percent| *percent >= NEARLY_FULL_PERCENT) {
         let text = format!("{name}: the history has little room left, {percent:.0} % are used");
         findings.push((Health::Warning, text));

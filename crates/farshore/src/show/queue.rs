@@ -7,7 +7,7 @@ use units::exact::{duration_text, show_seconds, show_size};
 
 use super::lag_text;
 use super::table::titled;
-use crate::api::{GroupQueue, LatencyClasses, QueueView, Role};
+use crate::api::{GroupQueue, LatencyClasses, QueueLogState, QueueView, Role};
 
 const WIDTH: usize = 10;
 /// Characters of the bar of a queue's fill.
@@ -32,6 +32,9 @@ pub fn page(group: &GroupQueue, paint: &Paint) -> String {
     line("Fill", &format!("{} {}", bar(queue.filled_share().unwrap_or_default().min(1.0)), fill(queue)));
     if let Some(disk) = disk(queue) {
         line("On disk", &disk);
+    }
+    if let Some(log) = log(queue) {
+        line("Log", &log);
     }
     line("In", &format!("{}/s", show_size(queue.entering_bytes_per_s)));
     line("Out", &format!("{}/s", show_size(queue.leaving_bytes_per_s)));
@@ -78,6 +81,21 @@ pub fn disk(queue: &QueueView) -> Option<String> {
     };
     let failed = if queue.disk_failed { "; it has failed, and takes nothing before the next stream" } else { "" };
     (queue.disk_limit_bytes > 0).then(|| format!("{of}; {sums}{failed}"))
+}
+
+/// `live; 12 MiB of 62 MiB (19 %)`, or `closed for 2 min: there is no stream in order`; `None`: nobody wants one.
+pub fn log(queue: &QueueView) -> Option<String> {
+    if queue.log == QueueLogState::Off {
+        return None;
+    }
+    let off = queue.log_off_s.map(|off| format!(" for {}", show_seconds(off as f64))).unwrap_or_default();
+    let why = queue.log_why.as_deref().map(|why| format!(": {}", clean(why))).unwrap_or_default();
+    let (bytes, limit_bytes) = (queue.log_bytes, queue.log_limit_bytes);
+    let fill = match limit_bytes {
+        0 => String::new(),
+        _ => format!("; {} of {} ({} %)", show_size(bytes), show_size(limit_bytes), percent(bytes, limit_bytes)),
+    };
+    Some(format!("{}{off}{why}{fill}", clean(queue.log.as_str())))
 }
 
 /// `8.1 MiB/s in, 2.4 MiB/s out, full in 33 s`; `None`: nothing moves.
@@ -171,6 +189,25 @@ mod tests {
             \u{20}         20 MiB, 300 writes since the peaks were reset\n  \
             Writers   no writer waited; 0 wait now\n";
         assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn a_log_has_a_line_of_its_own_and_is_what_the_bar_shows() {
+        let live =
+            QueueView { log: QueueLogState::Live, log_bytes: 31 << 20, log_limit_bytes: 62 << 20, ..group().queue };
+        let said = page(&GroupQueue { queue: live, ..group() }, &Paint::plain());
+        assert!(said.contains("  Log       live; 31 MiB of 62 MiB (50 %)\n"), "{said}");
+        assert!(said.contains("[###############...............]"), "{said}");
+        let closed = QueueView {
+            log: QueueLogState::Closed,
+            log_why: Some("there is no stream in order".to_owned()),
+            log_off_s: Some(120),
+            disk_limit_bytes: 64 << 20,
+            ..group().queue
+        };
+        assert_eq!(log(&closed).as_deref(), Some("closed for 2 min: there is no stream in order"));
+        assert_eq!(closed.filled_of(), (closed.bytes, closed.limit_bytes), "memory alone has the queue");
+        assert_eq!(log(&group().queue), None);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! State files with something wrong, and what must come of it.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use engine::cell::{BYTES, CELL_BYTES};
+use forgetful::ForgetfulStore;
 
 use super::{GROUP, Pair, PairPlan, Side};
 
@@ -130,4 +132,15 @@ pub fn heals_with(mut pair: Pair, node: Side, parts: &[&str]) {
     pair.qemu_io(Side::Near, "data", &["write -P 9 512k 64k", "flush"]);
     pair.stop_both();
     pair.assert_equal(&["data"]);
+}
+
+/// What a node that never ran will have of the group stands in a store of its own, which can hang while the daemon is asked and answers.
+pub fn store_of_group(pair: &Pair, node: Side) -> ForgetfulStore {
+    let groups = pair.path(node.name()).join("state/groups");
+    let at = groups.join(GROUP);
+    fs::create_dir_all(&at).expect("a directory");
+    for directory in [groups.parent().expect("the state directory"), &groups, &at] {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).expect("its mode");
+    }
+    ForgetfulStore::mount(&at).expect("FUSE and root: ask must_skip first")
 }

@@ -101,8 +101,10 @@ write() {
     qemu-io -f raw -c "write -P 7 0 $1" -c flush "nbd+unix:///$group/data?socket=/var/lib/farshore/nbd.sock" > /dev/null
 }
 
-# The same, and no flush reaches the daemon: the disk may lose it with its power, while the peer has it.
+# The same, and no flush reaches the daemon: the disk may lose it with its power, while the peer has it. The daemon flushes by itself 5 s after
+# an earlier write, which is waited for: so nothing is flushed for the next 5 s.
 write_unflushed() {
+    sleep 5.5
     qemu-io -t unsafe -f raw -c "write -P 9 8M 64k" "nbd+unix:///$(farshore status --json --local | jq -r '.groups[0].name')/data?socket=/var/lib/farshore/nbd.sock" > /dev/null
 }
 

@@ -122,6 +122,21 @@ impl File {
         }
     }
 
+    /// A number made of its inode and the moment in which it was made: it tells the file from a copy of it, across boots.
+    pub fn mark(&self) -> u64 {
+        File::mark_of(self)
+    }
+
+    /// The same of any file.
+    pub fn mark_of(file: impl AsFd) -> u64 {
+        let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME);
+        let Ok(found) = found else { return 0 };
+        let has_birth = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let (seconds, ns) = if has_birth { (found.stx_btime.tv_sec, found.stx_btime.tv_nsec) } else { (0, 0) };
+        let words = [found.stx_ino, seconds.cast_unsigned(), u64::from(ns)];
+        words.into_iter().fold(0, |mark: u64, word| (mark.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
     /// Whether it ends before it did when it was opened. By what the kernel knows: a server that hangs is not asked. One call, which costs
     /// a write some 0.2 us; none for a device.
     pub(super) fn is_cut_short(&self) -> bool {

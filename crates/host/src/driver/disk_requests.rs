@@ -138,6 +138,17 @@ impl DiskRequests {
                 // No writer waits for it, so the data thread does not either.
                 (token, store, op, Inline::Forbidden, AfterDisk::Spilled(sums))
             }
+            Output::Append { token, store, offset, index, parts } => {
+                let (parts, sums) = spill::logged(index, parts);
+                groups.note_stored(store, parts.length() as u64);
+                (
+                    token,
+                    store,
+                    DiskOp::Write { offset, parts, dsync: true },
+                    Inline::Forbidden,
+                    AfterDisk::Spilled(sums),
+                )
+            }
             Output::Fetch { token, store, offset, parts } => {
                 let op = self.read(offset, spill::blocks_bytes(&parts));
                 (token, store, op, Inline::Forbidden, AfterDisk::Fetched(parts))

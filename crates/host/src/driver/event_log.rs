@@ -73,13 +73,14 @@ pub(super) fn line(group: &str, volumes: &[LocalVolume], event: &Event) -> Optio
             info(format!("{}, generation {generation}, incarnation {} ({how})", role.word(), incarnation.0))
         }
         Event::HotExtents { extents, extent_bytes } => info(format!(
-            "{extents} extents of {} were being written when this node stopped; they will be compared with the peer",
+            "{extents} extents of {} were being written when this node stopped: what they hold may differ from the peer",
             show_size(*extent_bytes)
         )),
         Event::Pulled { bytes } => {
             warn(format!("{} that this node lost with its power were fetched back from the peer", show_size(*bytes)))
         }
         Event::QueuedAlone { why } => warn(format!("writes are answered without the peer, and follow in order: {why}")),
+        Event::QueueLog { .. } | Event::RunGoesOn { .. } => of_queue_log(event),
         Event::SteppedDown { from, to, why } => {
             warn(format!("the line is slow, {} counts in place of {}: {why}", to.word(), from.word()))
         }
@@ -123,6 +124,17 @@ pub(super) fn line(group: &str, volumes: &[LocalVolume], event: &Event) -> Optio
             tracing::trace!("group {group}: {event:?}");
             return None;
         }
+    })
+}
+
+fn of_queue_log(event: &Event) -> EventLine {
+    info(match event {
+        Event::QueueLog { is_live: true } => "the queue stands in its log: a start goes on in order".to_owned(),
+        Event::QueueLog { .. } => "the log of the queue takes no more for now".to_owned(),
+        Event::RunGoesOn { at } => {
+            format!("goes on in order from the log of the queue, behind sequence {}: nothing is compared", at.seq.0)
+        }
+        _ => unreachable!("an event of the log"),
     })
 }
 

@@ -89,7 +89,7 @@ impl Stores {
     /// To be called for these and the volumes where a run did not end well: what the page cache holds of files whose writes or flushes
     /// failed may never have reached the disk, and reads as if it had. What is read from here on comes from the disk.
     pub fn forget_caches(&self) {
-        // Nothing is read of a disk queue that this run has not written.
+        // The disk queue is opened behind them, and forgets then.
         let Stores { superblock, journal, bitmap, activity, undo, queue: _, delta: _ } = self;
         [superblock, journal, bitmap, activity, undo].into_iter().for_each(|file| file.forget_cache());
     }

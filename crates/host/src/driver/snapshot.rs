@@ -86,6 +86,8 @@ pub struct VolumeSnapshot {
     pub error: Option<String>,
     /// Its device has refused something since the group was taken up.
     pub has_failed: bool,
+    /// Its device, and not only the disk under files of its group, answers nothing.
+    pub is_silent: bool,
 }
 
 /// The link to one peer.

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use engine::journal::{BatchOf, JournalIndex};
 use engine::{Buf, IoDone, IoError, Slice, SpilledPart, limits};
 
 use crate::buffers::Buffer;
@@ -22,6 +23,18 @@ pub(super) fn laid_out(parts: Vec<Slice>) -> (Parts, Vec<u32>) {
         }
     }
     (Parts::Many(bytes), sums)
+}
+
+/// A batch of the log: its index with the sum of each part, then the parts as [`laid_out`] has them; and the sums.
+pub(super) fn logged(mut index: JournalIndex, parts: Vec<Slice>) -> (Parts, Vec<u32>) {
+    let (bytes, sums) = laid_out(parts);
+    let with_payload = index.entries.iter_mut().filter(|entry| entry.payload_bytes > 0);
+    with_payload.zip(&sums).for_each(|(entry, crc)| entry.payload_crc = *crc);
+    let mut all = vec![Part::Meta(index.encode(BatchOf::Queue))];
+    if let Parts::Many(bytes) = bytes {
+        all.extend(bytes);
+    }
+    (Parts::Many(all), sums)
 }
 
 /// What these parts take on disk.

@@ -82,6 +82,7 @@ impl LocalVolume {
             direct: self.device.as_ref().is_some_and(|device| device.direct()),
             error: self.trouble(disks, stores),
             has_failed: self.error.is_some(),
+            is_silent: self.device.as_ref().is_some_and(|device| disks.silence(device).is_some()),
         }
     }
 
@@ -95,7 +96,12 @@ impl LocalVolume {
             ))
         };
         let volume = self.device.as_ref().and_then(|device| silent(device, ""));
-        let stores = || stores.and_then(|stores| silent(&stores.journal, "the group's journal "));
+        // The disk queue may lie on a disk of its own.
+        let stores = || {
+            let stores = stores?;
+            let queue = || stores.queue.as_ref().and_then(|queue| silent(queue, "the group's disk queue "));
+            silent(&stores.journal, "the group's journal ").or_else(queue)
+        };
         volume.or_else(stores).or_else(|| self.error.clone())
     }
 }

@@ -333,6 +333,18 @@ fn check_group(group: &ConfiguredGroup, sheet: &mut Sheet<'_>) {
         let at = at.iter().find(|at| sheet.has(at)).unwrap_or(&at[1]).clone();
         sheet.at_path(&at, format!("{key}: {why}"));
     }
+    let layout = &group.layout;
+    if layout.queue_durable && layout.queue_disk_bytes < limits::QUEUE_LOG_BYTES_MIN {
+        let key = if sheet.has(&format!("{path}.queue.durable")) { "durable" } else { "disk" };
+        sheet.at_path(
+            &format!("{path}.queue.{key}"),
+            format!(
+                "queue: durable = true keeps a log in the disk queue, and disk = \"{}\" is too small for one; use disk = \"{}\" or more",
+                size_text(layout.queue_disk_bytes),
+                size_text(limits::QUEUE_LOG_BYTES_MIN),
+            ),
+        );
+    }
     for hook in RoleHook::ALL {
         check_command(hook.as_str(), group.hooks.command(hook), &format!("{path}.hooks"), sheet);
     }

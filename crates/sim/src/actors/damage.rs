@@ -23,7 +23,9 @@ const COUNTED_NS: u64 = SECOND;
 fn batch_at(store: Store, ring: &[u8], at: u64) -> Option<(u64, u32)> {
     let block = ring.get(at as usize..at as usize + BYTES)?;
     match store {
-        Store::Journal(_) => journal::JournalIndex::decode(block).map(|index| (index.ordinal, index.bytes)),
+        Store::Journal(_) => {
+            journal::JournalIndex::decode(journal::BatchOf::Journal, block).map(|index| (index.ordinal, index.bytes))
+        }
         _ => undo::UndoIndex::decode(block).map(|index| (index.ordinal, index.bytes)),
     }
 }
@@ -140,7 +142,7 @@ fn goes_astray_over_batch(world: &mut World, node: usize, group: GroupId, store:
 fn begins_applied(world: &World, node: usize, group: GroupId, offset: usize) -> bool {
     let sb = world.cluster.record(node, group);
     let ring = world.cluster[node].disk(Store::Journal(group)).durable();
-    let index = journal::JournalIndex::decode(&ring[offset..offset + journal::INDEX_BYTES]);
+    let index = journal::JournalIndex::decode(journal::BatchOf::Journal, &ring[offset..offset + journal::INDEX_BYTES]);
     let first =
         index.and_then(|index| index.entries.iter().find(|entry| entry.payload_bytes > 0).map(|entry| entry.seq));
     sb.zip(first).is_some_and(|(sb, seq)| seq <= sb.identity.position.seq)

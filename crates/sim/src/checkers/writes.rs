@@ -334,6 +334,7 @@ impl WriteOracle {
             Event::PromotesWithout { volumes } => {
                 self.group(group).promoted_without.insert(node, *volumes);
             }
+            Event::RunGoesOn { at } => return self.group(group).run_goes_on(*at),
             Event::Ready { role: Role::Secondary, .. } => {
                 self.group(group).promoted_without.remove(&node);
             }
@@ -386,17 +387,18 @@ impl WriteOracle {
         let g = self.group(group);
         let key = (g.history(at.generation.tag), at.incarnation.0);
         let run = g.runs.entry(key).or_insert_with(PrimaryRun::unopened);
-        if run.fenced {
+        if run.fenced && run.goes_on.is_none() {
             *run = std::mem::take(run).begins_anew(images, true);
         }
     }
 
-    /// A primary's run begins; `images` are its volumes now. Checks that what was acknowledged as durable is there (P4).
+    /// A primary's run begins; `images` are its volumes now, `served` those of them that have a device. Checks that what was acknowledged as
+    /// durable is there (P4).
     pub fn primary_ready(
         &mut self,
         node: usize,
         group: GroupId,
-        images: &[&[u8]],
+        (images, served): (&[&[u8]], &[&[u8]]),
         caches: DiskCaches,
         identity: &Identity,
     ) -> Result<(), OracleFailure> {
@@ -410,7 +412,7 @@ impl WriteOracle {
             g.goes_on.insert(identity.generation.tag, root);
         }
         if caches != DiskCaches::Anothers {
-            g.check_durable(images, caches)?;
+            g.check_durable(served, caches)?;
         }
         // A group that grew shows its clients the new end from here on.
         for (sectors, image) in g.sectors.iter_mut().zip(images) {
@@ -422,15 +424,28 @@ impl WriteOracle {
             sector.before = ContentBefore::RunsBase;
         }
         let key = (g.history(at.generation.tag), at.incarnation.0);
-        let before = g.runs.remove(&key);
+        let mut before = g.runs.remove(&key);
         let is_taken = before.as_ref().is_some_and(|before| !before.fenced);
-        g.runs.insert(key, before.unwrap_or_default().begins_anew(images, false));
+        let goes_on = before.take_if(|before| before.goes_on.is_some() && before.fenced);
+        g.state = if goes_on.is_some() { State::Queuing } else { State::Logging };
+        if let Some(mut run) = goes_on {
+            // Whatever the volumes held before is what the log says now, flushed.
+            let mut without = g.aside;
+            let has_none = (0..).zip(served).filter(|(_, image)| image.is_empty());
+            has_none.for_each(|(number, _)| _ = without.insert(VolumeId(number)));
+            run.check_prefix(at, images, &without)?;
+            run.fenced = false;
+            g.runs.insert(key, run);
+            g.starts_from(served);
+        } else {
+            g.runs.insert(key, before.unwrap_or_default().begins_anew(images, false));
+        }
         if is_taken {
             let what = format!("incarnation {} of generation {} was taken twice", at.incarnation.0, at.generation);
             return Err(OracleFailure::new(Oracle::Order, what));
         }
         g.current = Some((node, key));
-        (g.state, g.lowered) = (State::Logging, None);
+        g.lowered = None;
         g.happened.changes += 1;
         Ok(())
     }
@@ -451,7 +466,7 @@ impl WriteOracle {
         }
         let key = (g.history(at.generation.tag), at.incarnation.0);
         g.runs.remove(&key);
-        self.primary_ready(node, group, images, DiskCaches::Anothers, identity)?;
+        self.primary_ready(node, group, (images, images), DiskCaches::Anothers, identity)?;
         // What it had written and not flushed may go with its power.
         for (volume, sectors) in self.group(group).sectors.iter_mut().enumerate() {
             for (index, sector) in sectors.iter_mut().enumerate() {
@@ -511,8 +526,8 @@ impl WriteOracle {
         let g = self.group(group);
         let Some((_, (tag, incarnation))) = g.current else { return Ok(()) };
         let acked = g.runs.get(&(tag, incarnation)).map_or(Seq::NONE, |run| run.acked);
-        let there =
-            (g.history(parent.generation.tag), parent.incarnation.0) == (tag, incarnation) && parent.seq >= acked;
+        let stood = (g.history(parent.generation.tag), parent.incarnation.0);
+        let there = stood.0 == tag && g.begins(stood) == g.begins((tag, incarnation)) && parent.seq >= acked;
         if there || acked == Seq::NONE {
             return Ok(());
         }
@@ -604,6 +619,42 @@ impl SectorVersions {
 }
 
 impl GroupWrites {
+    /// A start goes on from its log: the run that begins is the one before, up to this number. Nothing that was acknowledged is missing, and
+    /// the peer has nothing that is not there.
+    fn run_goes_on(&mut self, at: Position) -> Result<(), OracleFailure> {
+        let tag = self.history(at.generation.tag);
+        let runs = self.runs.range((tag, 0)..(tag, at.incarnation.0)).rev();
+        let Some((key, before)) = runs.into_iter().find(|(_, run)| !run.fenced) else {
+            return Err(OracleFailure::new(Oracle::Order, format!("a log goes on with a run that never was: {at:?}")));
+        };
+        let has = self.peer_has.get(key).copied().unwrap_or_default();
+        if before.acked > at.seq || has.received() > at.seq {
+            let (acked, received) = (before.acked.0, has.received().0);
+            let what = format!("the log goes on at {at:?}, {acked} was acknowledged, and the peer received {received}");
+            return Err(OracleFailure::new(Oracle::Durability, what));
+        }
+        let run = before.up_to(at.seq, before.goes_on.unwrap_or(key.1));
+        self.peer_has.insert((tag, at.incarnation.0), has);
+        self.runs.insert((tag, at.incarnation.0), run);
+        Ok(())
+    }
+
+    /// The run in which the numbers of a run begin: starts go on from logs.
+    fn begins(&self, run: RunKey) -> u64 {
+        self.runs.get(&run).and_then(|run| run.goes_on).unwrap_or(run.1)
+    }
+
+    /// The volumes are this, surely.
+    fn starts_from(&mut self, images: &[&[u8]]) {
+        // Of a volume without a device nobody knows.
+        self.sectors.iter_mut().flatten().for_each(|sector| sector.before = ContentBefore::Unknown);
+        for (sectors, image) in self.sectors.iter_mut().zip(images) {
+            for (sector, bytes) in sectors.iter_mut().zip(image.chunks_exact(SECTOR)) {
+                sector.before = ContentBefore::Outside(Box::new(bytes.try_into().expect("a whole sector")));
+            }
+        }
+    }
+
     /// The tag of the generation that a promotion, or the first start, began this history with.
     pub fn history(&self, tag: u64) -> u64 {
         self.goes_on.get(&tag).copied().unwrap_or(tag)
@@ -642,10 +693,11 @@ impl GroupWrites {
     fn promises_kept(&self, key: RunKey, at: Position) -> Result<(), OracleFailure> {
         let newest = |promise: fn(&PrimaryRun) -> Seq| {
             let of_history = self.runs.iter().filter(|(k, run)| k.0 == key.0 && promise(run) > Seq::NONE);
-            of_history.map(|(k, run)| (k.1, promise(run))).max()
+            of_history.map(|(k, run)| (self.begins(*k), promise(run))).max()
         };
+        let began = self.begins(key);
         for (mode, promise) in [("sync", newest(|run| run.promised)), ("nearsync", newest(|run| run.received))] {
-            let Some((incarnation, promised)) = promise.filter(|p| (key.1, at.seq) < *p) else { continue };
+            let Some((incarnation, promised)) = promise.filter(|p| (began, at.seq) < *p) else { continue };
             let what = format!(
                 "{mode} acknowledged number {} of incarnation {incarnation}, the secondary ends at {} of {}",
                 promised.0, at.seq.0, key.1

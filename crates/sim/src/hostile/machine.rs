@@ -90,6 +90,8 @@ fn config(id: usize, starts_as: Role, shape: &MachineShape) -> NodeConfig {
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
         folds: true,
+        queue_durable: false,
+        queue_file: 0,
     };
     NodeConfig {
         node: NodeId(id as u16),
@@ -241,7 +243,9 @@ impl BareMachine {
             Output::ReadHash { token, store, offset, length } => {
                 (token, MachineJob::Read { store, offset, length: length.into(), how: ReadForm::Hash })
             }
-            Output::Spill { .. } | Output::Fetch { .. } => unreachable!("there is no disk queue here"),
+            Output::Spill { .. } | Output::Append { .. } | Output::Fetch { .. } => {
+                unreachable!("there is no disk queue here")
+            }
             Output::FindHole { token, length, .. } => (token, MachineJob::FindHole { length }),
             Output::Send { link, header, payload } => return self.send(link, header, payload),
             Output::Reply { id, .. } => return self.answered(id),

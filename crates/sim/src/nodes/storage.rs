@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use engine::journal::BatchOf;
 use engine::limits::META_BLOCK_BYTES;
 use engine::superblock::{self, Superblock};
 use engine::{GroupId, IoDone, IoError, Output, SpilledPart, Store, Token, VolumeId};
@@ -40,7 +41,7 @@ enum JobKind {
         length: u64,
         durable: bool,
         /// Of what is spilled, of each part.
-        sums: Vec<u32>,
+        sums: Option<Vec<u32>>,
     },
     /// What was complete when it began.
     Flush {
@@ -120,6 +121,8 @@ pub struct DiskTrouble {
     /// No space where a primary's volumes are, and for superblocks, bitmaps, journals.
     pub serving_full_until: u64,
     pub state_full_until: u64,
+    /// No space for what goes into the queue's file.
+    pub queue_full_until: u64,
     /// No space for a delta.
     pub delta_full_until: u64,
     /// Why no delta can be written, if not for want of space.
@@ -138,6 +141,8 @@ pub struct DiskTrouble {
     pub fail_next_record: bool,
     /// The same of the one of this number among those to come; 0: none.
     pub fail_record_in: u64,
+    /// The same of what goes into the queue's file.
+    pub fail_queue_in: u64,
     /// The group's stores cannot be opened again, once.
     pub refuses_reopening: bool,
     /// Faults that made this trouble and have not shown yet.
@@ -149,6 +154,8 @@ pub struct DiskTrouble {
 pub struct NodeStorage {
     disks: BTreeMap<Store, SimDisk>,
     pub trouble: DiskTrouble,
+    /// What tells the file of its queues from a copy.
+    pub queue_file: u64,
     /// What comparisons read that nobody wrote.
     pub rot: VolumeRot,
     /// Of the session with each group's peer: hashes of another one say nothing.
@@ -501,7 +508,20 @@ impl NodeStorage {
                 let parts: Vec<SharedBytes> = parts.iter().map(slice_of).collect();
                 let mut job = self.begin_write(store, offset, WrittenBytes::new(in_blocks(&parts)), false);
                 if let JobKind::Write { sums, .. } = &mut job.kind {
-                    *sums = parts.iter().map(|part| crc32c(part)).collect();
+                    *sums = Some(parts.iter().map(|part| crc32c(part)).collect());
+                }
+                return BegunOutput::Job(token, job);
+            }
+            Output::Append { token, store, offset, mut index, parts } => {
+                let parts: Vec<SharedBytes> = parts.iter().map(slice_of).collect();
+                let summed: Vec<u32> = parts.iter().map(|part| crc32c(part)).collect();
+                let entries = index.entries.iter_mut().filter(|entry| entry.payload_bytes > 0);
+                entries.zip(&summed).for_each(|(entry, crc)| entry.payload_crc = *crc);
+                let mut bytes = vec![index.encode(BatchOf::Queue).into()];
+                bytes.extend(in_blocks(&parts));
+                let mut job = self.begin_write(store, offset, WrittenBytes::new(bytes), true);
+                if let JobKind::Write { sums, .. } = &mut job.kind {
+                    *sums = Some(summed);
                 }
                 return BegunOutput::Job(token, job);
             }
@@ -521,7 +541,7 @@ impl NodeStorage {
     fn begin_write(&mut self, store: Store, offset: u64, data: WrittenBytes, durable: bool) -> DiskJob {
         let length = data.bytes();
         let write = self.disk_mut(store).begin_write(offset, data);
-        DiskJob { store, kind: JobKind::Write { write, offset, length, durable, sums: Vec::new() } }
+        DiskJob { store, kind: JobKind::Write { write, offset, length, durable, sums: None } }
     }
 
     /// A write that ends while the read is under way may be in what it returns, or not.
@@ -591,7 +611,7 @@ impl NodeStorage {
                 self.rot.mend(store, offset..offset + length, now);
                 let Some(error) = self.write_error(store, now, serves, rng) else {
                     self.disk_mut(store).end_write(now, write, offset, length, durable);
-                    return Ok(if sums.is_empty() { IoDone::Done } else { IoDone::Sums(sums) });
+                    return Ok(sums.map_or(IoDone::Done, IoDone::Sums));
                 };
                 // Where a scenario has it last, nothing of a record lands.
                 let never = !matches!(store, Store::Volume(..)) && self.trouble.state_full_until == ALWAYS;
@@ -692,8 +712,9 @@ impl NodeStorage {
     fn write_error(&mut self, store: Store, now: u64, serves: bool, rng: &mut Rng) -> Option<IoError> {
         let trouble = &mut self.trouble;
         if matches!(store, Store::Queue(_)) {
-            let is_full = trouble.state_full_until > now;
-            let fails = is_full || strikes(trouble.write_errors_until, now, 20, rng);
+            let is_full = trouble.state_full_until.max(trouble.queue_full_until) > now;
+            let fails = is_full || trouble.fail_queue_in == 1 || strikes(trouble.write_errors_until, now, 20, rng);
+            trouble.fail_queue_in = trouble.fail_queue_in.saturating_sub(1);
             return fails.then_some(if is_full { IoError::NoSpace } else { IoError::Io });
         }
         if !matches!(store, Store::Volume(..)) {

@@ -45,6 +45,7 @@ impl SimOptions {
             forks: true,
             bytes_per_s: *rng.pick(&[4_000_000, 12_500_000, 125_000_000]),
             queue_bytes: *rng.pick(&[256 * KIB, 1024 * KIB]),
+            queue_durable: false,
             queue_disk_bytes: *rng.pick(&[0, 128 * KIB]),
             folds: SimOptions::folds(seed),
             journal_bytes: 2 * window_bytes,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use engine::limits::KIB;
-use engine::state::{Mode, Policy};
+use engine::state::{Degrade, Mode, Policy};
 use engine::{Command, NodeId};
 
 use super::{GROUP, MILLISECOND, SECOND, options};
@@ -179,7 +179,7 @@ fn slow_link(name: &'static str, more: impl FnOnce(&mut Vec<(u64, ScriptStep)>))
 
 /// Every one there is.
 pub fn all() -> Vec<ScriptedScenario> {
-    [in_one_role(), in_both_roles()].into_iter().flatten().collect()
+    [in_one_role(), in_both_roles(), logged()].into_iter().flatten().collect()
 }
 
 /// The primary stays the primary.
@@ -233,6 +233,60 @@ fn in_one_role() -> Vec<ScriptedScenario> {
             steps.push((second(1) + 70 * MILLISECOND, ScriptStep::Crash { node: 1, power: true, down_ns: SECOND / 2 }));
             steps.push((second(1) + 71 * MILLISECOND, ScriptStep::Crash { node: 0, power: true, down_ns: SECOND / 3 }));
             load(steps, second(2), 10);
+        }),
+    ]
+}
+
+/// The primary's queue is logged: a start goes on from there.
+fn in_log(
+    name: &'static str,
+    mode: Mode,
+    ring_bytes: u64,
+    more: impl FnOnce(&mut Vec<(u64, ScriptStep)>),
+) -> ScriptedScenario {
+    let script = in_step(name, mode, more);
+    // The log is open soon after the sync.
+    let options = SimOptions { queue_disk_bytes: ring_bytes, queue_durable: true, ..script.options };
+    ScriptedScenario { options: SimOptions { degrade: Degrade::Queue, wait_limit_ms: 1000, ..options }, ..script }
+}
+
+fn logged() -> Vec<ScriptedScenario> {
+    let second = |n: u64| n * SECOND;
+    let down = |node: usize, power: bool| ScriptStep::Crash { node, power, down_ns: SECOND / 5 };
+    vec![
+        in_log("durable", Mode::Async, 1024 * KIB, |steps| load(steps, second(1), 40)),
+        in_log("durable-sync-mode", Mode::Sync, 1024 * KIB, |steps| load(steps, second(1), 24)),
+        in_log("durable-link-lost", Mode::Async, 1024 * KIB, |steps| {
+            load(steps, second(1), 12);
+            steps.push((second(1) + 20 * MILLISECOND, ScriptStep::Cable([false; 2])));
+            steps.push((second(8), ScriptStep::Cable([true; 2])));
+            load(steps, second(8) + SECOND / 2, 20);
+        }),
+        in_log("durable-restart-twice", Mode::Async, 1024 * KIB, |steps| {
+            load(steps, second(1), 20);
+            steps.push((second(1) + 60 * MILLISECOND, ScriptStep::Cable([false; 2])));
+            steps.push((second(1) + 97 * MILLISECOND, down(0, true)));
+            load(steps, second(2), 10);
+            steps.push((second(2) + 40 * MILLISECOND, down(0, false)));
+            load(steps, second(3), 10);
+            steps.push((second(4), ScriptStep::Cable([true; 2])));
+            load(steps, second(5), 6);
+        }),
+        // So small that it goes round, and is full at times.
+        in_log("durable-wrap", Mode::Async, 256 * KIB, |steps| load(steps, second(1), 90)),
+        in_log("durable-handover", Mode::Async, 1024 * KIB, |steps| {
+            load(steps, second(1), 20);
+            steps.push((second(1) + 60 * MILLISECOND, ScriptStep::Demote(0)));
+            steps.push((second(1) + 900 * MILLISECOND, ScriptStep::Promote { node: 1, force: false }));
+            load(steps, second(2), 20);
+        }),
+        in_log("durable-left", Mode::Async, 1024 * KIB, |steps| {
+            load(steps, second(1), 20);
+            steps.push((second(1) + 70 * MILLISECOND, ScriptStep::Mode(Mode::Logging)));
+            load(steps, second(1) + SECOND / 2, 10);
+            steps.push((second(2), ScriptStep::Mode(Mode::Async)));
+            steps.push((second(2) + MILLISECOND, ScriptStep::Sync { full: false }));
+            load(steps, second(3), 12);
         }),
     ]
 }

@@ -9,6 +9,7 @@
 mod buffers;
 mod cable;
 mod compression;
+mod durable;
 mod equal;
 mod fall;
 mod idle;
@@ -17,6 +18,7 @@ mod modes;
 mod outage;
 mod overload;
 mod pair;
+mod paper;
 mod report;
 mod scattered;
 mod slow;
@@ -130,10 +132,14 @@ enum LinkSeries {
     Overload,
     /// A line that is away for ten minutes under load: all of it goes through the disk queue
     Spill,
+    /// The Availability Suite's two examples of a queue: one that never fills, and one that is full after 33 s
+    Paper,
+    /// What the log of the queue costs writers; `--dir` on the disk that is to be measured
+    Durable,
 }
 
 impl LinkSeries {
-    const ALL: [LinkSeries; 16] = [
+    const ALL: [LinkSeries; 18] = [
         LinkSeries::Throughput,
         LinkSeries::Loss,
         LinkSeries::Buffers,
@@ -150,6 +156,8 @@ impl LinkSeries {
         LinkSeries::Equal,
         LinkSeries::Overload,
         LinkSeries::Spill,
+        LinkSeries::Paper,
+        LinkSeries::Durable,
     ];
 
     /// As `--only` knows it.
@@ -175,6 +183,8 @@ impl LinkSeries {
             LinkSeries::Equal => equal::play(stage, arguments),
             LinkSeries::Overload => overload::overload(stage, arguments),
             LinkSeries::Spill => overload::spill(stage, arguments),
+            LinkSeries::Paper => paper::play(stage, arguments),
+            LinkSeries::Durable => durable::play(stage, arguments),
         }
     }
 }

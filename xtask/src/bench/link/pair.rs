@@ -382,8 +382,17 @@ impl LinkMoment {
         if queued > 0 { queued } else { self.dirty_bytes().unwrap_or(0) }
     }
 
+    /// A figure of the queue, as `status` names it.
+    pub fn queue(&self, figure: &str) -> Option<u64> {
+        self.group["queue"][figure].as_u64()
+    }
+
     pub fn disk_queue_bytes(&self) -> u64 {
-        self.group["queue"]["disk_bytes"].as_u64().unwrap_or(0)
+        self.queue("disk_bytes").unwrap_or(0)
+    }
+
+    pub fn queue_log(&self) -> &str {
+        self.group["queue"]["log"].as_str().unwrap_or("unknown")
     }
 
     /// By TCP, since the connection came up.

@@ -15,7 +15,18 @@ impl Outbox {
         let Some(stream) = self.stream() else { return true };
         let lone = stream.queue().is_empty() && self.reserved.items() == 0;
         let needs_none = self.passes_by(common, common.slots.write_ref(slot).range().0);
-        if lone || needs_none || injected(Fault::QueueLimitIgnored) {
+        if needs_none || injected(Fault::QueueLimitIgnored) {
+            return true;
+        }
+        if !self.log.has_room_for(
+            stream.queue(),
+            self.reserved.both(),
+            common.slots.write_ref(slot),
+            cx.peer.part_bytes,
+        ) {
+            return false;
+        }
+        if lone {
             return true;
         }
         let (bytes, items) = common.slots.write(slot).cost_bytes(cx.peer.part_bytes);
@@ -30,19 +41,22 @@ impl Outbox {
             && stream.queue().len() + self.reserved.items() + items <= common.settings.queue_items
     }
 
-    /// How full the queue is, of 1000 that writers may have: of its bytes in memory and of the ring's places, of its items, or of what those cost in
-    /// memory wherever their bytes are. `None`: there is no stream in its order.
+    /// How full the queue is, of 1000 that writers may have: of its bytes in memory and of the ring's places, or of what its log holds for
+    /// the peer, of its items, or of what those cost in memory wherever their bytes are. `None`: there is no stream in its order.
     pub fn filled_permille(&self, common: &GroupCommon) -> Option<u64> {
         let stream = self.stream().filter(|stream| !stream.syncs())?;
         let (queue, limit) = (stream.queue(), common.settings.queue_bytes);
-        let ring = self.disk.usable_bytes();
+        let ring = if self.log.is_wanted() { 0 } else { self.disk.usable_bytes() };
+        let of_log = self.log.filled(stream.queue(), stream.clears_through(), self.reserved.both());
         // A quarter of memory is for what comes back from disk.
-        let memory = if ring > 0 { limit - limit / 4 } else { limit };
+        let memory = if ring > 0 || of_log.is_some() { limit - limit / 4 } else { limit };
         let share = |held: u64, of: u64| (u128::from(held) * 1000 / u128::from(of.max(1))) as u64;
-        let bytes = share(queue.memory_bytes() + self.reserved.bytes() + self.disk.used_bytes(), memory + ring);
+        let places = if ring > 0 { self.disk.used_bytes() } else { 0 };
+        let bytes = queue.memory_bytes() + self.reserved.bytes() + places;
+        let (held, of) = of_log.unwrap_or((bytes, memory + ring));
         let items = share(queue.len(), common.settings.queue_items);
-        let places = if ring > 0 { share(queue.len() * limits::ITEM_OVERHEAD_BYTES, memory) } else { 0 };
-        Some(bytes.max(items).max(places))
+        let places = if memory < limit { share(queue.len() * limits::ITEM_OVERHEAD_BYTES, memory) } else { 0 };
+        Some(share(held, of).max(items).max(places))
     }
 
     /// A write waits until the range is free; its room in the queue is kept meanwhile.

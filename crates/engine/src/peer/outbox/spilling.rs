@@ -4,11 +4,12 @@
 //! comes back from it: so a ring that is full drains at the link's rate too.
 
 use crate::common::GroupCommon;
-use crate::context::Cx;
+use crate::context::{Cx, GroupTimer};
 use crate::ids::Seq;
-use crate::limits::{DISK_QUEUE_BATCH_BYTES, META_BLOCK_BYTES};
+use crate::limits::{DISK_QUEUE_BATCH_BYTES, META_BLOCK_BYTES, QUEUE_CELL_AFTER};
 use crate::peer::disk_queue::{DiskQueue, FetchFailed};
 use crate::peer::outbox::Outbox;
+use crate::peer::queue_log::QueueLog;
 use crate::peer::stream::{PeerStream, queue_of};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::operation_slots::SlotOperation;
@@ -18,7 +19,8 @@ use core::time::Duration;
 impl Outbox {
     /// Writes from this number on are queued.
     pub(super) fn spill_from(&mut self, common: &mut GroupCommon, cx: &mut Cx, first: Seq) {
-        if common.config.queue_disk_bytes == 0 {
+        if common.config.queue_disk_bytes == 0 || self.log.is_wanted() {
+            // What the log takes leaves memory once it stands there.
             return;
         }
         let is_short = self.is_short_of_memory(common, cx);
@@ -32,7 +34,7 @@ impl Outbox {
         self.pump_spill(common, cx);
     }
 
-    fn is_short_of_memory(&self, common: &GroupCommon, cx: &Cx) -> bool {
+    pub(in crate::peer) fn is_short_of_memory(&self, common: &GroupCommon, cx: &Cx) -> bool {
         let held = self.stream().map_or(0, PeerStream::held_bytes) + self.reserved.bytes();
         let is_short = |held: u64, limit: u64| held > limit / 2;
         is_short(held, common.settings.queue_bytes) || is_short(self.outgoing_bytes(), cx.allowance)
@@ -97,6 +99,9 @@ impl Outbox {
 
     /// The peer has more of the queue: its places are free.
     pub(in crate::peer) fn free_disk_queue(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        if self.log.gates() {
+            common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER);
+        }
         let Some(stream) = self.stream().filter(|_| self.disk.is_in_use()) else { return };
         self.disk.confirm(stream.queue().kept_after());
         self.pump_spill(common, cx);
@@ -113,16 +118,18 @@ impl Outbox {
 
     /// Whoever waits for room waits for this node's disk alone, and not long.
     pub fn disk_makes_room(&self, cx: &Cx, limit: Duration) -> bool {
-        self.disk.makes_room(cx.now.mono, limit)
+        let applied = self.stream().map_or(Seq::NONE, PeerStream::clears_through);
+        self.disk.makes_room(cx.now.mono, limit) || self.log.makes_room(applied)
     }
 
     /// The disk queue has room for this much of one write.
     pub(super) fn disk_takes(&self, bytes: u64) -> bool {
-        self.disk.has_space_for(bytes)
+        if self.log.is_wanted() { self.log.gates() } else { self.disk.has_space_for(bytes) }
     }
 
     /// Before anything is queued.
-    pub fn has_disk_queue(&mut self, size_bytes: u64) {
+    pub fn has_disk_queue(&mut self, size_bytes: u64, is_logged: bool) {
         self.disk = DiskQueue::new(size_bytes);
+        self.log = QueueLog::new(size_bytes, is_logged);
     }
 }

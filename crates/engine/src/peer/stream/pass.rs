@@ -99,6 +99,11 @@ impl SyncPass {
         self.name == name && !self.begun
     }
 
+    /// Nothing is read: the peer takes up the run of a primary that goes on from its log.
+    pub fn take_up(now: Mono, name: u64) -> SyncPass {
+        SyncPass { begun: false, ready: false, ..SyncPass::new(now, name, true, 0) }
+    }
+
     pub fn new(now: Mono, name: u64, repair: bool, total_bytes: u64) -> SyncPass {
         SyncPass {
             name,

@@ -66,6 +66,16 @@ pub(crate) fn without_devices(sb: &mut SuperWriter, detached: VolumeSet) {
     sb.current.detached = detached;
 }
 
+/// Which log of the queue counts from here on, if any.
+pub(crate) fn queue_is_logged(sb: &mut SuperWriter, log: Option<u32>) {
+    (sb.current.queue_logged, sb.current.queue_log) = (log.is_some(), log.unwrap_or(0));
+}
+
+/// Whether a start is writing what that log holds.
+pub(crate) fn queue_is_redone(sb: &mut SuperWriter, is_redone: bool) {
+    sb.current.queue_redo = is_redone;
+}
+
 /// A peer window that is so long may be given once this is on record. True: that is news.
 pub(crate) fn gives_window(sb: &mut SuperWriter, window: Duration) -> bool {
     let ms = u32::try_from(window.as_millis()).unwrap_or(u32::MAX);
@@ -126,7 +136,7 @@ impl SuperWriter {
         if !sb.confirmed.position.generation.is_blank() {
             sb.confirmed_before = sb.confirmed;
         }
-        sb.kept_over = 0;
+        (sb.kept_over, sb.queue_logged) = (0, false);
         (sb.identity.role, sb.identity.position) = (Role::Secondary, position);
         (sb.identity.handed_over, sb.identity.inconsistent) = (handed_over, false);
         (sb.primary_mode, sb.confirmed, sb.applied_wall) = (Some(mode), Confirmed::default(), wall);
@@ -183,7 +193,8 @@ impl SuperWriter {
         identity.parent = Position { generation: old.generation, incarnation: old.incarnation, seq: last };
         identity.generation = Generation { number, tag: tag(number) };
         (identity.continued, identity.forced) = (true, false);
-        self.current.alone = true;
+        // What is written from here on is in no log.
+        (self.current.alone, self.current.queue_logged) = (true, false);
     }
 
     /// The peer has taken up this history.

@@ -5,7 +5,7 @@ use alloc::{format, vec};
 
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
-use crate::formats::journal::{INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
+use crate::formats::journal::{BatchOf, INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
 use crate::formats::wire::{FrameHeader, FrameKind, flags};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
@@ -119,7 +119,7 @@ impl OrderedReplica {
         let records = self.way.take_unlanded(count);
         let (index, parts) = self.batch_parts(common, &records, offset, ordinal, bytes as u32);
         debug_assert_eq!(index.last(), last);
-        let mut all = vec![WriteBytes::Meta(index.encode())];
+        let mut all = vec![WriteBytes::Meta(index.encode(BatchOf::Journal))];
         all.extend(parts);
         if injected(Fault::ApplyBeforeJournal) {
             self.way.landed(records.iter().cloned());
@@ -195,6 +195,7 @@ impl OrderedReplica {
             generation: self.progress.generation(),
             incarnation: self.progress.incarnation(),
             snapshot: self.progress.snapshot().map_or(0, |snapshot| snapshot.name),
+            durable_below: 0,
             bytes,
             first: records[0].first,
             entries,

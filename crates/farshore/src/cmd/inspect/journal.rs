@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use engine::journal::{INDEX_BYTES, JournalEntry, JournalIndex, RecordKind, VERSION};
+use engine::journal::{BatchOf, INDEX_BYTES, JournalEntry, JournalIndex, RecordKind, VERSION};
 use engine::superblock::{JournalHead, Superblock};
 use engine::wire::{FrameHeader, FrameKind};
 use engine::{GroupId, Seq, SessionId};
@@ -17,24 +17,24 @@ use units::exact::show_size;
 use units::exact::time_text;
 
 /// One batch as it was found.
-struct FoundBatch {
-    index: JournalIndex,
+pub(super) struct FoundBatch {
+    pub index: JournalIndex,
     /// The first record whose payload does not match its checksum.
-    damaged: Option<Seq>,
+    pub damaged: Option<Seq>,
 }
 
 /// The batches of a walk, and why it went no further.
 #[derive(Default)]
-struct Walk {
-    batches: Vec<FoundBatch>,
-    end: String,
+pub(super) struct Walk {
+    pub batches: Vec<FoundBatch>,
+    pub end: String,
     /// Whole batches behind the end that carry later numbers.
     stranded: Vec<(u64, u64)>,
 }
 
 pub(super) fn report(file: &File, size_bytes: u64, path: &Path) -> std::io::Result<InspectReport> {
     let mut report = InspectReport::default();
-    let ring = RingFile { file, size_bytes };
+    let ring = RingFile { file, size_bytes, of: BatchOf::Journal };
     let walk = match superblock_beside(path) {
         Some(beside) => {
             report.line("head", format!("byte {}, batch {}", beside.journal.offset, beside.journal.ordinal));
@@ -76,7 +76,7 @@ pub(super) fn report(file: &File, size_bytes: u64, path: &Path) -> std::io::Resu
     Ok(report)
 }
 
-fn line(batch: &FoundBatch) -> String {
+pub(super) fn line(batch: &FoundBatch) -> String {
     let index = &batch.index;
     let checked = match batch.damaged {
         None => "checksums ok".to_owned(),
@@ -99,7 +99,7 @@ fn line(batch: &FoundBatch) -> String {
     )
 }
 
-fn facts(batch: &FoundBatch) -> Value {
+pub(super) fn facts(batch: &FoundBatch) -> Value {
     let index = &batch.index;
     let count = |kind: RecordKind| index.entries.iter().filter(|entry| entry.kind == kind).count();
     json!({
@@ -118,9 +118,10 @@ enum RingPosition {
     Nothing(&'static str),
 }
 
-struct RingFile<'a> {
-    file: &'a File,
-    size_bytes: u64,
+pub(super) struct RingFile<'a> {
+    pub file: &'a File,
+    pub size_bytes: u64,
+    pub of: BatchOf,
 }
 
 impl RingFile<'_> {
@@ -130,8 +131,11 @@ impl RingFile<'_> {
             return Ok(RingPosition::Nothing("the file ends there"));
         }
         self.file.read_exact_at(&mut block, offset)?;
-        let has_magic = block.starts_with(b"FSHBATCH");
-        Ok(match JournalIndex::decode(&block) {
+        let has_magic = block.starts_with(match self.of {
+            BatchOf::Journal => b"FSHBATCH",
+            BatchOf::Queue => b"FSHQUEUB",
+        });
+        Ok(match JournalIndex::decode(self.of, &block) {
             Some(index) if index.ring_offset != offset => {
                 RingPosition::Nothing("a batch of another offset stands there")
             }
@@ -148,18 +152,23 @@ impl RingFile<'_> {
         })
     }
 
-    /// The batches that replay would take, by replay's own rules.
-    fn replayable(&self, beside: &Superblock) -> std::io::Result<Walk> {
-        let (mut next, mut walk) = (beside.journal, Walk::default());
+    /// The batches from a head on that a start would take; `refusal`: why a whole batch is not the one that follows, if it is not. And where the
+    /// next one is due.
+    pub fn follow(
+        &self,
+        mut next: JournalHead,
+        refusal: impl Fn(&JournalIndex, JournalHead, &Walk) -> Option<String>,
+    ) -> std::io::Result<(Walk, JournalHead)> {
+        let mut walk = Walk::default();
         loop {
             let mut why = match self.at(next.offset)? {
-                RingPosition::Batch(index) => refusal(&index, beside, next, &walk).map_or(Ok(index), Err),
+                RingPosition::Batch(index) => refusal(&index, next, &walk).map_or(Ok(index), Err),
                 RingPosition::Nothing(why) => Err(why.to_owned()),
             };
             let mut offset = next.offset;
             // It may have wrapped: a batch that does not fit at the end stands at the start.
             if let (Err(_), true, RingPosition::Batch(index)) = (&why, next.offset != 0, self.at(0)?)
-                && refusal(&index, beside, next, &walk).is_none()
+                && refusal(&index, next, &walk).is_none()
             {
                 (why, offset) = (Ok(index), 0);
             }
@@ -185,6 +194,12 @@ impl RingFile<'_> {
                 }
             }
         }
+        Ok((walk, next))
+    }
+
+    /// The batches that replay would take, by replay's own rules.
+    fn replayable(&self, beside: &Superblock) -> std::io::Result<Walk> {
+        let (mut walk, next) = self.follow(beside.journal, |index, next, walk| refusal(index, beside, next, walk))?;
         for batch in self.scan()?.into_iter().filter(|index| index.tag == beside.tag && index.ordinal > next.ordinal) {
             if batch.boot == beside.identity.incarnation {
                 walk.stranded.push((batch.ring_offset, batch.ordinal));
@@ -209,7 +224,7 @@ impl RingFile<'_> {
     }
 
     /// Whole index blocks in their own places. Batches start on blocks, and never inside one that is whole.
-    fn scan(&self) -> std::io::Result<Vec<JournalIndex>> {
+    pub fn scan(&self) -> std::io::Result<Vec<JournalIndex>> {
         let (mut found, mut offset) = (Vec::new(), 0);
         while offset < self.size_bytes {
             offset += match self.at(offset)? {
@@ -311,11 +326,12 @@ mod tests {
             generation: GENERATION,
             incarnation: Incarnation(1),
             snapshot: 0,
+            durable_below: 0,
             bytes: 8192,
             first: Seq(seq),
             entries: vec![entry],
         };
-        [index.encode(), payload.to_vec()].concat()
+        [index.encode(BatchOf::Journal), payload.to_vec()].concat()
     }
 
     /// A superblock that has a batch due at byte 8192, and what comes before it applied.

@@ -68,7 +68,7 @@ fn facts(found: &Superblock) -> Value {
         "compare": found.compare, "held_in_logging": found.held_in_logging, "rolling_back": found.rolling_back,
         "changed_outside": found.changed_outside, "given_up": (found.given_up.0 != 0).then_some(found.given_up.0),
         "assumed_equal": found.doubts.assumed_equal, "differs": found.doubts.differs,
-        "alone": found.alone, "boot": format!("{:032x}", found.boot),
+        "queue_logged": found.queue_logged, "queue_redo": found.queue_redo, "alone": found.alone, "boot": format!("{:032x}", found.boot),
         "unverified_run": (found.unverified_run.0 != 0).then_some(found.unverified_run.0),
         "journal_head": { "offset": found.journal.offset, "ordinal": found.journal.ordinal },
         "confirmed_ordinal": found.confirmed_ordinal,
@@ -136,6 +136,11 @@ fn describe(report: &mut InspectReport, found: &Superblock) {
     report.line("assumed equal", yes_no(found.doubts.assumed_equal, assumed));
     let differs = "yes: a verify found blocks that differ, and they are not known to be repaired";
     report.line("differs", yes_no(found.doubts.differs, differs));
+    let logged = "yes: a start goes on from the log in the file 'queue'";
+    report.line("queue logged", yes_no(found.queue_logged, logged));
+    if found.queue_redo {
+        report.warnings.push("a start was cut short while it wrote the log of the queue to the volumes: the group does not start without that log".into());
+    }
     report.line("machine's boot", format!("{:032x}", found.boot));
     if found.unverified_run.0 != 0 {
         let (run, [last, before]) = (found.unverified_run.0, found.unverified_generations);

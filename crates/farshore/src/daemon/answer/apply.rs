@@ -24,6 +24,7 @@ use crate::api::{CONFIG_PLAN_SCHEMA, ConfigAction, ConfigPlan, ConfigStep, Error
 use crate::daemon::attached;
 use crate::daemon::configuration::{self, ConfigChange, RunningGroups};
 use crate::daemon::disk_queue::QueuePlace;
+use crate::daemon::group_directory::{self, GROUPS};
 use crate::daemon::other_volumes::{OtherVolumes, Prepared};
 use crate::daemon::reconnect::{HeldWriters, ReconnectReason, reconnect};
 use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
@@ -319,7 +320,13 @@ impl ConfigDesk<'_> {
         let node = self.0.node.clone();
         // Of the others none has left.
         let steps = plan.steps.iter().filter(|step| leaves(step) && comes(step)).filter_map(|step| step.group.clone());
-        let begin_anew: BTreeSet<String> = steps.collect();
+        let now = self.0.config();
+        let volumes = |config: &Config, name: &str| config.group(name).map(|group| group.volumes.clone());
+        // One that begins anew as it was has no records to change, and so none that could keep it from that.
+        let begin_anew: BTreeSet<String> = steps.filter(|name| volumes(&now, name) != volumes(&wanted, name)).collect();
+        if begin_anew.is_empty() {
+            return Ok(wanted);
+        }
         let prepare = move || {
             // One that nobody waits for any more still writes where this one would. One that broke down writes nothing.
             let _alone = match PREPARING.try_lock() {
@@ -355,9 +362,22 @@ impl ConfigDesk<'_> {
     async fn give_back_space(&self, before: &Config, plan: &ConfigPlan) {
         let Some(here) = before.node(&self.0.node) else { return };
         let gone = plan.steps.iter().filter(|step| step.action == ConfigAction::Remove);
-        let gone: Vec<_> = gone.filter_map(|step| step.group.clone()).collect();
-        let place = QueuePlace::of(here);
-        beside(move || gone.iter().for_each(|group| place.remove(group))).await;
+        let named = gone.filter_map(|step| before.group(step.group.as_deref()?));
+        let gone: Vec<_> = named.map(|group| (group.name.to_string(), before.group_tag(group))).collect();
+        let (place, groups) = (QueuePlace::of(here), here.state.join(GROUPS));
+        let gives_back = move |(group, tag): &(String, u64)| {
+            // A start was cut short while it wrote what the file holds: without the file the volumes are not whole.
+            let directory = groups.join(group);
+            let recorded = group_directory::recorded(&directory, *tag).map(|recorded| recorded.queue_redo);
+            // What cannot be read now may say so.
+            match recorded.unwrap_or_else(|| !group_directory::is_new(&directory, *tag)) {
+                true => tracing::warn!(
+                    "group {group} has left, and its disk queue stays: its volumes are whole only with that"
+                ),
+                false => place.remove(group),
+            }
+        };
+        beside(move || gone.iter().for_each(gives_back)).await;
     }
 
     /// It is told to leave. The answer, if it stays.
@@ -412,11 +432,17 @@ impl ConfigDesk<'_> {
     async fn groups_come(&self, steps: &[&ConfigStep], config: &Arc<Config>) -> Result<Vec<String>, Gone> {
         let (mut coming, mut warnings) = (Vec::new(), Vec::new());
         for group in steps.iter().filter_map(|step| config.group(step.group.as_deref()?)) {
-            match timeout(READ_PATIENCE, self.0.demotions.add(group.name.as_str())).await {
-                Ok(()) => coming.push((group.name.as_str(), self.group_comes(group, config).await)),
+            let name = group.name.as_str();
+            let on_record = async { (self.0.demotions.add(name).await, self.0.reverses.add(name).await).1 };
+            match timeout(READ_PATIENCE, on_record).await {
+                Ok(is_closed) => {
+                    if let Some(peer) = group.peer_of(&self.0.node).filter(|_| is_closed) {
+                        self.0.control.lend(config.group_id(group), Some(config.node_id(peer))).await?;
+                    }
+                    coming.push((name, self.group_comes(group, config).await));
+                }
                 Err(_) => warnings.push(format!(
-                    "{}: it does not come, as the state disk has not answered for {READ_PATIENCE:?}; type 'farshore config apply' again",
-                    group.name
+                    "{name}: it does not come, as the state disk has not answered for {READ_PATIENCE:?}; type 'farshore config apply' again"
                 )),
             }
         }

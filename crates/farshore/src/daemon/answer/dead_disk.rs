@@ -14,14 +14,16 @@ use engine::identity::Role;
 use engine::state::State;
 use engine::status::GroupStatus;
 use engine::{RefusalCode, VolumeId};
-use host::driver::Gone;
+use host::driver::{Gone, GroupSnapshot};
 use settings::ConfiguredGroup;
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 use units::exact::show_size;
 
 use super::apply::ConfigDesk;
+use super::failed_disks::{DISK_PATIENCE, dead_disks};
 use super::lending::ended_meanwhile;
+use super::resets::snapshot_of;
 use super::{CHANGE_PATIENCE, Desk, beside, turn};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, ErrorCode, NodeView, Reply, VolumeView};
@@ -29,12 +31,14 @@ use crate::daemon::attached;
 use crate::daemon::detached::{DetachRecord, DiskRecords, NotRecorded, WrittenRecords};
 use crate::daemon::role_changes::RoleChange;
 
-/// How long a record in the state directory, or a look at a device, is waited for.
-pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the peer is waited for once the group has started anew.
 const MEETING_PATIENCE: Duration = Duration::from_secs(3);
 /// How often it is looked whether a group has left that is to come again.
 const LATE_LOOK: Duration = Duration::from_millis(500);
+
+/// The disk that died may be the peer's: then the command was typed on the wrong node.
+const FAILED_THERE: &str = "PEER is the primary, and its half of the group has failed, so what counts of it may stand here alone. If the dead disk \
+                            is PEER's, type this there ('--on PEER')";
 
 /// What is done to a volume.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,14 +47,11 @@ enum DiskChange {
     Attach,
 }
 
-/// Nothing counts on the disk of the volume `at` this position. `errors`: of which volumes a disk has told of an error, or hangs.
-fn is_dead(status: &GroupStatus, errors: &[bool], at: usize) -> bool {
-    let has_error = |at: usize| errors.get(at).copied().unwrap_or(false);
-    let others_are_well = (0..status.volumes.len()).all(|other| other == at || !has_error(other));
-    // What failed the group is its disk, unless another one's tells of an error.
-    let has_failed = matches!(status.state, State::Failed(_)) && others_are_well;
-    let holds_nothing = status.volumes.get(at).is_none_or(|now| now.is_detached || now.is_unfilled);
-    holds_nothing || has_error(at) || has_failed
+/// Nothing counts on the disk of the volume `at` this position, or that has told of an error, or hangs. Another disk, under files of the group, may hang
+/// as well: that makes no volume dead.
+fn is_dead(found: &GroupSnapshot, at: usize) -> bool {
+    let holds_nothing = found.status.volumes.get(at).is_none_or(|now| now.is_detached || now.is_unfilled);
+    holds_nothing || found.figures.volumes.get(at).is_some_and(|disk| disk.has_failed || disk.is_silent)
 }
 
 /// Why the volume `at` this position is not given up by a word; `None`: the peer has what counts.
@@ -61,7 +62,10 @@ fn what_peer_lacks(status: &GroupStatus, at: usize) -> Option<(RefusalCode, Stri
         return Some((RefusalCode::VolumeDetached, why.to_owned()));
     }
     let peer_serves = status.peer.role == Some(Role::Primary);
+    // A secondary shows what its primary reports, unless its own half has failed.
+    let has_peer_failed = matches!(status.state, State::Failed(_)) && !status.has_failed;
     match status.role {
+        Role::Secondary if peer_serves && has_peer_failed => Some((RefusalCode::PeerFailed, FAILED_THERE.to_owned())),
         Role::Secondary if peer_serves => None,
         Role::Secondary => {
             let why = "PEER is not heard as the primary, so what counts of it may stand here alone: let both nodes meet first";
@@ -120,18 +124,14 @@ impl DiskDesk<'_> {
     /// What counts of the volume stands here alone, or nobody knows that it does not, on a disk with which nothing is wrong: nobody gives
     /// that up by a word.
     async fn stands_here_alone(&self, group: &ConfiguredGroup, volume: &str) -> Result<Option<Reply>, Gone> {
-        let Some(status) = self.0.status_of(self.0.config().group_id(group)).await? else { return Ok(None) };
-        let Reply::Status(view) = self.0.status(Some(group.name.as_str())).await? else { return Ok(None) };
-        let shown = view.groups.iter().find(|shown| shown.name == group.name.as_str());
-        let errors = shown.into_iter().flat_map(|shown| &shown.volumes).map(|volume| volume.error.is_some());
-        let errors: Vec<bool> = errors.collect();
+        let Some(found) = snapshot_of(self.0, self.0.config().group_id(group)).await? else { return Ok(None) };
         let Some(at) = group.volumes.iter().position(|named| named.name.as_str() == volume) else { return Ok(None) };
-        if is_dead(&status, &errors, at) {
+        if is_dead(&found, at) || self.has_failed_by(group, &found, volume).await {
             return Ok(None);
         }
-        let lacks = match what_peer_lacks(&status, at) {
+        let lacks = match what_peer_lacks(&found.status, at) {
             Some(lacks) => Some(lacks),
-            None => self.leaves_there(group, volume).await,
+            None => self.what_peer_says(group, volume).await,
         };
         let Some((code, lacks)) = lacks else { return Ok(None) };
         let (name, peer) = (&group.name, group.peer_of(&self.0.node).map(ToString::to_string).unwrap_or_default());
@@ -143,14 +143,24 @@ impl DiskDesk<'_> {
         Ok(Some(Reply::refused(code, message)))
     }
 
-    /// Somebody types the same at the other node in this moment: both nodes say so before they look.
-    async fn leaves_there(&self, group: &ConfiguredGroup, volume: &str) -> Option<(RefusalCode, String)> {
+    /// This node's half of the group has failed, or was not taken up, and the disk of this volume is why.
+    async fn has_failed_by(&self, group: &ConfiguredGroup, found: &GroupSnapshot, volume: &str) -> bool {
+        let has_failed = found.status.has_failed || self.0.refused.why(group.name.as_str()).is_some();
+        has_failed && dead_disks(self.0, group, found).await.is_ok_and(|dead| dead.iter().any(|name| name == volume))
+    }
+
+    /// Its disk is dead there too, or somebody types the same there in this moment: both nodes say so before they look.
+    async fn what_peer_says(&self, group: &ConfiguredGroup, volume: &str) -> Option<(RefusalCode, String)> {
         let request = ApiRequest::Status { group: Some(group.name.to_string()) };
         let peer = group.peer_of(&self.0.node).map(ToString::to_string).unwrap_or_default();
         let Ok(Reply::Status(theirs)) = (self.0.ask_peer)(peer, request).await else { return None };
         let theirs = theirs.groups.iter().find(|shown| shown.name == group.name.as_str())?;
-        let leaves = theirs.volumes.iter().any(|shown| shown.name == volume && shown.detached);
-        leaves.then(|| (RefusalCode::VolumeDetached, "it is detached on PEER, or is about to be".to_owned()))
+        let shown = theirs.volumes.iter().find(|shown| shown.name == volume)?;
+        let leaves = || (RefusalCode::VolumeDetached, "it is detached on PEER, or is about to be".to_owned());
+        let is_dead = || {
+            (RefusalCode::PeerFailed, "its disk on PEER tells of an error: type this there ('--on PEER')".to_owned())
+        };
+        shown.detached.then(leaves).or_else(|| shown.error.is_some().then(is_dead))
     }
 
     pub async fn attach(&self, name: &str, volume: &str) -> Result<Reply, Gone> {
@@ -192,6 +202,7 @@ impl DiskDesk<'_> {
             Err(refusal) => return Ok(refusal),
         };
         let elsewhere = self.detached_at_peer(group).await?;
+        let was_taken_up = self.0.refused.why(name).is_none();
         let before = match self.record_disk(group, volume, (change, elsewhere)).await {
             Ok(Some(before)) => Some(before),
             Ok(None) if self.is_up(group, volume, change).await? => {
@@ -215,7 +226,7 @@ impl DiskDesk<'_> {
             other => return Ok(other),
         };
         if let Some(why) = self.0.refused.why(name) {
-            return match before.filter(|_| change == DiskChange::Attach) {
+            return match before.filter(|_| change == DiskChange::Attach && was_taken_up) {
                 Some(before) => self.put_back(name, (before, why)).await,
                 None => {
                     let message = format!("{name}: it is on record, and the group is not taken up: {why}");
@@ -347,7 +358,10 @@ impl DiskDesk<'_> {
 
     async fn said(&self, group: &ConfiguredGroup, volume: &str, change: DiskChange) -> Result<String, Gone> {
         let (name, peer) = (&group.name, group.peer_of(&self.0.node).map(ToString::to_string).unwrap_or_default());
-        let role = self.0.status_of(self.0.config().group_id(group)).await?.map(|status| status.role);
+        let status = self.0.status_of(self.0.config().group_id(group)).await?;
+        let named = status.iter().flat_map(|status| group.volumes.iter().zip(&status.volumes));
+        let is_unfilled = named.into_iter().any(|(named, now)| named.name.as_str() == volume && now.is_unfilled);
+        let role = status.as_ref().map(|status| status.role);
         Ok(match (change, role) {
             (DiskChange::Detach, Some(Role::Primary)) => format!(
                 "{name}: volume {volume} is detached: its export is closed, and the copy on {peer} stays as it is; the other volumes go on"
@@ -356,6 +370,9 @@ impl DiskDesk<'_> {
                 "{name}: volume {volume} is detached: nothing of it is kept here, and the other volumes go on; with another disk in its place: \
                  farshore group attach {name} {volume}"
             ),
+            (DiskChange::Attach, _) if !is_unfilled => {
+                format!("{name}: volume {volume} is on its disk as before: the group never ran without the disk")
+            }
             (DiskChange::Attach, _) => format!(
                 "{name}: volume {volume} has a disk again, which holds nothing of it before all of it was sent, and this node is not promoted \
                  before that: farshore sync {name} --volume {volume}"

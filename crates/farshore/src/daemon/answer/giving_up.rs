@@ -1,7 +1,7 @@
 //! A reverse sync with a peer that lacks something, or by a node whose disk is dead: what stands here alone is given up.
 //!
 //! ```text
-//! looked at -> on record -> the peer is ready -> [anew, without dead disks] -> a new term -> demoted here -> promoted there -> kept there
+//! looked at -> on record -> the peer is ready -> [anew, without dead disks] -> demoted here -> a new term -> promoted there -> kept there
 //! ```
 //! What must hold:
 //! * all that may have it refused comes before this node is demoted, the commands of both nodes too. What is refused has not begun;
@@ -16,23 +16,24 @@ use engine::status::GroupStatus;
 use engine::{Command, GroupId, RefusalCode};
 use host::driver::{ClientsOrder, Gone, GroupSnapshot};
 use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HEARD_PATIENCE};
-use settings::{ConfiguredGroup, ConfiguredVolume, NodeName, RoleHook};
-use tokio::task::spawn_local;
-use tokio::time::{sleep, timeout};
+use settings::{ConfiguredGroup, NodeName, RoleHook};
+use tokio::time::sleep;
 use units::exact::{show_seconds, show_size};
 
-use super::dead_disk::{DISK_PATIENCE, DiskDesk};
+use super::Desk;
+use super::dead_disk::DiskDesk;
+use super::failed_disks::dead_disks;
 use super::forks::no_room_for_delta;
-use super::lending::{answered, begun, ended_meanwhile, is_over_there, never_began, stands_still_no_more};
+use super::lending::{
+    answered, begun, ended_meanwhile, gives_content_up, is_over_there, never_began, stands_still_no_more,
+};
 use super::roles::{RoleHookCalls, RunHooks};
 use super::unopened::as_recorded;
-use super::{Desk, beside};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder};
-use crate::daemon::detached::is_dead;
+use crate::daemon::attached;
 use crate::daemon::reverses::{GivesUp, ReverseHome, ReversePlace};
 use crate::daemon::role_changes::RoleChange;
-use crate::daemon::{attached, view};
 
 /// The peer has not heard yet where this node stands.
 const KEEP_AGAIN_AFTER: Duration = Duration::from_millis(300);
@@ -61,48 +62,6 @@ pub(super) enum PeerStep {
     Ended,
 }
 
-/// The volumes by whose disks a group has failed; none: it has not failed.
-///
-/// # Errors
-/// The answer: it has failed by something else.
-pub(super) async fn dead_disks(
-    desk: &Desk,
-    group: &ConfiguredGroup,
-    found: &GroupSnapshot,
-) -> Result<Vec<String>, Reply> {
-    let name = group.name.as_str();
-    let refused = desk.refused.why(name);
-    let Some(why) = refused.clone().or_else(|| view::failed_words(group, found)) else { return Ok(Vec::new()) };
-    let dead = match refused {
-        // It was not taken up: no disk was asked for anything.
-        Some(_) => unreadable(group, &desk.node).await,
-        None => view::failed_volumes(group, found).into_iter().map(str::to_owned).collect(),
-    };
-    if dead.is_empty() {
-        let message = format!(
-            "{name}: nothing was changed: the group has failed: {why}; 'farshore reset {name}', then type this again"
-        );
-        return Err(Reply::refused(RefusalCode::GroupFailed, message));
-    }
-    Ok(dead)
-}
-
-/// Volumes whose disks are gone, do not give back what they hold, or answer nothing.
-async fn unreadable(group: &ConfiguredGroup, node: &NodeName) -> Vec<String> {
-    let look = |volume: &ConfiguredVolume| {
-        let path = volume.device(node).to_owned();
-        (volume.name.to_string(), spawn_local(timeout(DISK_PATIENCE, beside(move || is_dead(&path)))))
-    };
-    let looks: Vec<_> = group.volumes.iter().map(look).collect();
-    let mut dead = Vec::new();
-    for (name, looked_at) in looks {
-        if looked_at.await.expect("looking at a disk does not panic").unwrap_or(true) {
-            dead.push(name);
-        }
-    }
-    dead
-}
-
 impl GivingUp<'_> {
     fn name(&self) -> &str {
         self.group.name.as_str()
@@ -119,7 +78,7 @@ impl GivingUp<'_> {
             return Ok(refusal);
         }
         let ReverseOrder { full, discard, skip_hooks, .. } = *self.order;
-        let gives_up = GivesUp { discard, skip_hooks, without_dead: Vec::new() };
+        let gives_up = GivesUp { discard, skip_hooks, ..GivesUp::default() };
         let home = ReverseHome { full, gives_up: Some(gives_up) };
         if let Err(why) = desk.reverses.record(name, ReversePlace::Home(home.clone())).await {
             return Ok(Reply::refused(DeskRefusal::StateDiskSilent, format!("{name}: nothing was changed: {why}")));
@@ -223,17 +182,21 @@ impl GivingUp<'_> {
             return Ok(unknown_role(demoted));
         }
         if desk.status_of(self.id).await?.is_none_or(|now| now.role == Role::Primary) {
-            never_began(desk, (name, self.id), self.peer).await?;
-            return Ok(match demoted {
+            let refused = match demoted {
                 Reply::Error { .. } => demoted,
                 _ => Reply::failed(DeskRefusal::Failed, format!("{name}: this node is the primary still")),
-            });
+            };
+            match &refused {
+                // Of an earlier run, which has left disks out: served now, or sent to the peer, the other volumes would be of a later moment.
+                Reply::Error { message, .. } if number == Some(0) => waits_still(desk, name, message),
+                _ => never_began(desk, (name, self.id), self.peer).await?,
+            }
+            return Ok(refused);
         }
         desk.control.part_with_held(self.id).await?;
         if desk.reverses.number(name) != number {
             return self.is_ended().await;
         }
-        self.clients(ClientsOrder::Forward).await?;
         let (step, lent) = next_step(desk, (name, self.id), self.peer).await?;
         Ok(self.answer(step, besides(demoted).into_iter().chain(lent).collect()))
     }
@@ -332,6 +295,14 @@ impl Resumption {
     }
 }
 
+/// It is tried again as long as it is on record, and nobody is served before.
+fn waits_still(desk: &Desk, name: &str, message: &str) {
+    let why = format!(
+        "{message}; it is tried again, and nobody is served here before: 'farshore sync {name} --reverse --stop' ends that"
+    );
+    desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+}
+
 fn not_agreed(name: &str, agreed: &[String], others: &[String]) -> String {
     format!(
         "the disk of volume {} is not there, and only the loss of volume {} was agreed on: nobody is served before that disk is there. If it is dead \
@@ -349,7 +320,7 @@ pub(super) async fn goes_on_without_dead(
     found: &GroupSnapshot,
 ) -> Result<(), Gone> {
     let (name, number) = (group.name.as_str(), desk.reverses.number(group.name.as_str()));
-    let GivesUp { discard, skip_hooks, without_dead: agreed } = home.gives_up.clone().unwrap_or_default();
+    let GivesUp { discard, skip_hooks, without_dead: agreed, .. } = home.gives_up.clone().unwrap_or_default();
     // Clients of the run before are gone, and nobody was served since.
     let order = ReverseOrder {
         group: name.to_owned(),
@@ -360,6 +331,7 @@ pub(super) async fn goes_on_without_dead(
         close_clients: true,
         ..ReverseOrder::default()
     };
+    let said = desk.reverses.why(name);
     let now = as_recorded(desk, group, found.status.clone()).await;
     let named = group.volumes.iter().zip(&now.volumes);
     let detached: Vec<&str> = named.filter(|(_, now)| now.is_detached).map(|(named, _)| named.name.as_str()).collect();
@@ -380,12 +352,18 @@ pub(super) async fn goes_on_without_dead(
             return Ok(());
         }
         Err(refusal) => {
-            never_began(desk, (name, id), peer).await?;
+            match &refusal {
+                Reply::Error { message, .. } if agreed.iter().any(|volume| detached.contains(&volume.as_str())) => {
+                    waits_still(desk, name, message);
+                }
+                _ => never_began(desk, (name, id), peer).await?,
+            }
             refusal
         }
     };
     match reply {
-        Reply::Error { message, .. } => tracing::warn!("{message}"),
+        Reply::Error { message, .. } if said.is_none() => tracing::warn!("{message}"),
+        Reply::Error { .. } => {}
         _ => tracing::info!("{name}: a reverse sync that the end of the daemon has interrupted goes on"),
     }
     Ok(())
@@ -482,13 +460,17 @@ async fn tried_again(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &N
     Ok(answer_of(desk, (name, peer), step, (begun(name, peer, known.full), warnings)))
 }
 
-/// This node is the secondary: the dead disks are given up, and no run of the daemon demotes it without them again. The error: a sentence.
+/// This node is the secondary: the dead disks are given up, and no run of the daemon demotes it without them again; and a term has ended. Nobody is
+/// served by the peer before. The error: a sentence.
 pub(super) async fn is_demoted_for_good(
     desk: &Desk,
     (name, id): (&str, GroupId),
 ) -> Result<Result<bool, String>, Gone> {
     stands_still_no_more(desk, name, id).await?;
-    Ok(desk.reverses.leaves_dead_behind(name).await)
+    match gives_content_up(desk, name, id).await? {
+        Ok(()) => Ok(desk.reverses.leaves_dead_behind(name).await),
+        Err(why) => Ok(Err(why)),
+    }
 }
 
 /// This node is the secondary. The peer is promoted with what it has, unless it is the primary, and its content is kept. Each order may be
@@ -503,6 +485,7 @@ pub(super) async fn next_step(
         Err(why) => return Ok((PeerStep::NotPromoted(why), Vec::new())),
     };
     let Some(home) = desk.reverses.home(name).filter(|_| is_known) else { return Ok((PeerStep::Ended, Vec::new())) };
+    desk.control.clients(id, ClientsOrder::Forward).await?;
     let Some(GivesUp { discard, skip_hooks, .. }) = home.gives_up else { return Ok((PeerStep::Kept, Vec::new())) };
     let lends = ApiRequest::Lend { group: name.to_owned(), skip_hooks, ends: false, home_serves: false };
     let lent = (desk.ask_peer)(peer.to_string(), lends).await;

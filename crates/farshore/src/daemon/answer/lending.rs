@@ -1,31 +1,129 @@
 //! What a change of role means where one node serves the clients of the other (docs/book/decisions/0063-reverse-sync.md).
 
+use std::time::{Duration, Instant};
+
 use engine::state::{Broken, State};
 use engine::status::GroupStatus;
-use engine::{Command, GroupId};
-use host::driver::{ClientsOrder, Gone};
+use engine::{Command, GroupId, RefusalCode};
+use host::driver::{ClientsOrder, ForwardStatus, Gone};
 use settings::NodeName;
-use settings::limits::REVERSE_AGAIN_AFTER;
+use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HANDOVER_PATIENCE, REVERSE_QUIET_PATIENCE};
+use tokio::time::sleep;
 
 use super::Desk;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply};
 use crate::daemon::reverses::ReversePlace;
+use crate::daemon::role_hooks::Candidate;
 
-/// The term of a node whose clients are served by its peer goes on: that hands over what they have seen.
-pub(super) async fn begins_term(desk: &Desk, name: &str, force: bool) -> Result<Result<Option<String>, String>, Gone> {
-    if desk.reverses.is_home(name) && !force {
-        return Ok(Ok(None));
+/// How often it is looked whether requests have ended, or a step.
+pub(super) const QUIET_LOOK: Duration = Duration::from_millis(5);
+
+/// Before this node becomes the primary: another term begins, unless the peer has served the clients of this node, and nobody else's, until it was
+/// demoted. That only the peer knows. If an operator had it serve others, what waits here may be older than what those have written, and so may
+/// what a device has not heard the answer to. The error: nothing is promoted.
+pub(super) async fn begins_term(
+    desk: &Desk,
+    (name, now): (&str, &GroupStatus),
+    peer: &NodeName,
+    force: bool,
+) -> Result<Result<Option<String>, Reply>, Gone> {
+    let is_home = desk.reverses.is_home(name);
+    // Whoever has seen what is given up is not served by the peer.
+    let owes_term = desk.reverses.home(name).is_some_and(|home| home.owes_term());
+    if is_home && !force {
+        match asks(desk, name, peer, false).await {
+            Ok(true) if !owes_term => return Ok(Ok(None)),
+            Ok(true) => {}
+            Ok(false) => {
+                if let Err(why) = cut_off(desk, (name, now.id), peer).await? {
+                    let message = format!("{name}: {why}; the node was not promoted");
+                    return Ok(Err(Reply::refused(DeskRefusal::StateDiskSilent, message)));
+                }
+            }
+            Err(why) => return Ok(Err(unknown_server(name, now, peer, &why))),
+        }
     }
-    Ok(desk.terms.begin(name).await)
+    let begun = desk.terms.begin(name).await;
+    Ok(begun.map_err(|why| {
+        Reply::failed(DeskRefusal::TermNotRecorded, format!("{name}: {why}; the node was not promoted"))
+    }))
 }
 
-/// What clients have seen here is about to be given up for the peer's content: a term of its own begins with that.
-pub(super) async fn gives_content_up(desk: &Desk, name: &str) -> Result<(), Reply> {
-    let begun = desk.terms.begin(name).await;
-    begun
-        .map(drop)
-        .map_err(|why| Reply::failed(DeskRefusal::TermNotRecorded, format!("{name}: nothing was demoted: {why}")))
+/// This node is about to be promoted by force, and nobody has made sure that it is in order: clients that are served by the peer are cut off by the
+/// promotion, which goes on with those that are paused.
+pub(super) async fn cuts_off_by_force(desk: &Desk, name: &str, id: GroupId) -> Result<(), Gone> {
+    if desk.reverses.home(name).is_some_and(|home| !home.owes_term()) {
+        desk.control.clients(id, ClientsOrder::Forward).await?;
+    }
+    Ok(())
+}
+
+fn unknown_server(name: &str, now: &GroupStatus, peer: &NodeName, why: &str) -> Reply {
+    let (code, why) = Candidate::of(now).no_promotion(false).unwrap_or_else(|| {
+        let why = format!(
+            "node {peer} does not say whether it has served clients of this node alone: {why}; --force promotes this node all the same, and cuts \
+             its clients off"
+        );
+        (RefusalCode::PeerSilent, why)
+    });
+    Reply::refused(code, format!("{name}: {why}"))
+}
+
+/// Whether this node serves the clients of the peer, or has its own served there.
+pub(super) fn has_part(desk: &Desk, name: &str, is_home: bool) -> Reply {
+    if let Err(unknown) = desk.find(name) {
+        return unknown;
+    }
+    match if is_home { desk.reverses.is_home(name) } else { desk.reverses.is_server(name) } {
+        true => Reply::unchanged(format!("{name}: it is on record at node {}", desk.node)),
+        false => {
+            let message = format!("{name}: there is no such reverse sync on record at node {}", desk.node);
+            Reply::refused(DeskRefusal::ReverseOver, message)
+        }
+    }
+}
+
+/// Whether the peer serves the clients of this node, or has its own served here, by its own record.
+///
+/// # Errors
+/// Why it does not say.
+pub(super) async fn asks(desk: &Desk, name: &str, peer: &NodeName, is_home: bool) -> Result<bool, String> {
+    let reply = (desk.ask_peer)(peer.to_string(), ApiRequest::InReverse { group: name.to_owned(), is_home }).await;
+    match is_over_there(&reply) {
+        true => Ok(false),
+        false => answered(reply).map(|()| true),
+    }
+}
+
+/// What waits here must not land behind what others have written at the peer since. The error: the record is there still, and so are they.
+pub(super) async fn cut_off(
+    desk: &Desk,
+    (name, id): (&str, GroupId),
+    peer: &NodeName,
+) -> Result<Result<(), String>, Gone> {
+    if let Err(why) = desk.reverses.end(name).await {
+        desk.reverses.refused(name, why.clone(), REVERSE_AGAIN_AFTER);
+        return Ok(Err(why));
+    }
+    tracing::warn!("{name}: node {peer} was told to serve the clients of this node no more: they are cut off");
+    desk.control.clients(id, ClientsOrder::Part).await?;
+    Ok(Ok(()))
+}
+
+/// This node is the secondary, and what clients have seen here is given up for the peer's content: another term begins with that. It does not
+/// begin before: where the demotion is refused nothing has changed for whoever is attached. Whoever came in before leaves, so nobody is served by
+/// the peer in the term before. The error: a sentence.
+pub(super) async fn gives_content_up(desk: &Desk, name: &str, id: GroupId) -> Result<Result<(), String>, Gone> {
+    if desk.reverses.home(name).is_none_or(|home| !home.owes_term()) {
+        return Ok(Ok(()));
+    }
+    if let Err(why) = desk.terms.begin(name).await {
+        return Ok(Err(why));
+    }
+    desk.control.clients(id, ClientsOrder::Part).await?;
+    desk.control.part_with_held(id).await?;
+    Ok(desk.reverses.has_new_term(name).await.map(drop))
 }
 
 /// A group that stood still for a reverse sync sends as its settings say.
@@ -86,17 +184,6 @@ pub(super) async fn is_forced(desk: &Desk, name: &str, id: GroupId) -> Result<bo
     Ok(true)
 }
 
-/// This node is the secondary now: it serves nobody.
-pub(super) async fn is_demoted(desk: &Desk, name: &str, id: GroupId) -> Result<(), Gone> {
-    if desk.reverses.is_server(name) {
-        if let Err(why) = desk.reverses.end(name).await {
-            tracing::warn!("{name}: {why}");
-        }
-        desk.control.lend(id, None).await?;
-    }
-    Ok(())
-}
-
 /// What whoever began it is told.
 pub(super) fn begun(name: &str, peer: &NodeName, full: bool) -> String {
     let what = if full { "all of it" } else { "what differs" };
@@ -150,4 +237,49 @@ pub(super) fn answered(reply: Result<Reply, String>) -> Result<(), String> {
         Ok(_) => Err("it answers otherwise: are both nodes of one version?".to_owned()),
         Err(why) => Err(why),
     }
+}
+
+/// The peer hands over now: requests of clients wait until it has, and none is at the peer. If it does not, they go on there a little later.
+pub(super) async fn comes_to_rest(desk: &Desk, (name, id): (&str, GroupId)) -> Result<Reply, Gone> {
+    if !desk.reverses.is_home(name) {
+        let message = format!("{name}: no clients of node {} are served elsewhere", desk.node);
+        return Ok(Reply::refused(DeskRefusal::ReverseOver, message));
+    }
+    if desk.role_changes.is_changing(name) {
+        let message = format!("{name}: node {} is changing its role just now", desk.node);
+        return Ok(Reply::refused(RefusalCode::RoleChanging, message));
+    }
+    desk.reverses.refused(name, "the other node hands over".to_owned(), REVERSE_HANDOVER_PATIENCE);
+    desk.control.clients(id, ClientsOrder::Pause).await?;
+    if is_quiet(desk, id).await? {
+        return Ok(Reply::ok(format!("{name}: requests of clients wait at node {}", desk.node)));
+    }
+    desk.control.clients(id, ClientsOrder::Forward).await?;
+    let message = format!("{name}: requests that are under way have no answer within {REVERSE_QUIET_PATIENCE:?}");
+    Ok(Reply::refused(DeskRefusal::ReverseUnderWay, message))
+}
+
+/// The peer does not say whether it serves the clients of this node: nothing is done before it does. It serves them no more: they are cut off. Whether
+/// it goes on.
+pub(super) async fn is_served(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<bool, Gone> {
+    match asks(desk, name, peer, false).await {
+        Ok(true) => return Ok(true),
+        // What cannot be recorded is tried again.
+        Ok(false) => _ = cut_off(desk, (name, id), peer).await?,
+        Err(why) => desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER),
+    }
+    Ok(false)
+}
+
+async fn is_quiet(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
+    let until = Instant::now() + REVERSE_QUIET_PATIENCE;
+    while Instant::now() < until {
+        let snapshot = desk.control.snapshot().await?;
+        let forward = snapshot.groups.into_iter().find(|found| found.status.id == id).and_then(|found| found.forward);
+        match forward {
+            Some(ForwardStatus { is_quiet: false, .. }) => sleep(QUIET_LOOK).await,
+            _ => return Ok(true),
+        }
+    }
+    Ok(false)
 }

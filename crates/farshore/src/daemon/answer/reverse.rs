@@ -12,19 +12,21 @@ use engine::identity::Role;
 use engine::state::State;
 use engine::status::GroupStatus;
 use engine::{GroupId, RefusalCode};
-use host::driver::{ClientsOrder, DriverSnapshot, ForwardStatus, Gone};
-use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HEARD_PATIENCE, REVERSE_QUIET_PATIENCE, REVERSE_STEP_PATIENCE};
+use host::driver::{ClientsOrder, DriverSnapshot, Gone, GroupSnapshot};
+use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HANDOVER_PATIENCE, REVERSE_HEARD_PATIENCE, REVERSE_STEP_PATIENCE};
 use settings::{ConfiguredGroup, NodeName};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use super::Desk;
+use super::failed_disks::dead_disks;
 use super::giving_up::{
-    GivingUp, PeerStep, dead_disks, goes_on_without_dead, is_demoted_for_good, is_record_unknown, next_step,
-    typed_again, unknown_role,
+    GivingUp, PeerStep, goes_on_without_dead, is_demoted_for_good, is_record_unknown, next_step, typed_again,
+    unknown_role,
 };
 use super::lending::{
-    answered, begun, ends, is_over_there, never_began, role_is_unknown, serves, stands_still_no_more,
+    QUIET_LOOK, answered, asks, begun, cut_off, ends, is_over_there, is_served, never_began, role_is_unknown, serves,
+    stands_still_no_more,
 };
 use super::resets::snapshot_of;
 use super::roles::{PromotionOrder, RunHooks, is_unanswered};
@@ -33,12 +35,11 @@ use super::unopened::as_recorded;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder, SwitchoverOrder};
 use crate::daemon::reverses::{ReverseHome, ReversePlace};
-use crate::daemon::role_changes::RoleChange;
+use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
 
 /// How often it is looked whether a reverse sync may go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How often it is looked whether they have ended.
-const QUIET_LOOK: Duration = Duration::from_millis(5);
+
 pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Gone> {
     let name = order.group.as_str();
     let (id, group) = match desk.find(name) {
@@ -208,7 +209,7 @@ impl Begin<'_> {
         self.desk.control.clients(self.id, order).await
     }
 
-    /// The peer has everything: it takes over, and clients are held for that.
+    /// The peer has everything: it takes over.
     async fn handed_over(&self, now: &GroupStatus) -> Result<Reply, Gone> {
         let (desk, name) = (self.desk, self.name());
         let alone = match desk.role_changes.begin(name, RoleChange::Switchover, desk.node.as_str()) {
@@ -218,16 +219,24 @@ impl Begin<'_> {
         if let Err(refusal) = self.record().await {
             return Ok(refusal);
         }
-        self.clients(ClientsOrder::Hold).await?;
+        // Nothing else is made of the record meanwhile: it is not stopped either.
+        desk.reverses.begins_step(name);
+        let handed_over = self.hands_over(now, &alone).await;
+        desk.reverses.is_done(name);
+        handed_over
+    }
+
+    async fn hands_over(&self, now: &GroupStatus, alone: &RoleChangeUnderWay<'_>) -> Result<Reply, Gone> {
+        let (desk, name) = (self.desk, self.name());
         let switchover = SwitchoverOrder {
             group: name.to_owned(),
             to: Some(self.peer.to_string()),
-            // They are held, whatever becomes of it.
+            // They are held then, whatever becomes of it.
             close_clients: true,
             skip_hooks: self.order.skip_hooks,
             ..SwitchoverOrder::default()
         };
-        let reply = desk.hand_over((self.group, self.peer), &switchover, (now, &alone)).await?;
+        let reply = desk.hand_over((self.group, self.peer), &switchover, (now, alone)).await?;
         if is_record_unknown(&reply) {
             return Ok(unknown_role(reply));
         }
@@ -257,28 +266,33 @@ impl Begin<'_> {
 
 // ---- it ends -------------------------------------------------------------------------------------------------------------
 
-/// It ends where it stands: the peer stays the primary, and serves its own clients.
-/// Not while this node takes over: what was stopped would begin again with that.
+/// It ends where it stands: the peer stays the primary, and serves its own clients. Not beside one of its steps: the step would go on without a
+/// record, or what was stopped would begin again with it. So this node does not take over meanwhile, and the one that serves does not hand over.
 async fn stop_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
-    if !desk.reverses.is_home(name) {
-        return stop(desk, (name, id), peer).await;
+    if desk.reverses.is_server(name) {
+        return match desk.role_changes.begin(name, RoleChange::ReverseStop, desk.node.as_str()) {
+            Ok(_alone) => stop(desk, (name, id), peer).await,
+            Err(refusal) => Ok(refusal),
+        };
     }
     let until = Instant::now() + REVERSE_STEP_PATIENCE;
-    while !desk.reverses.begins_step(name) {
-        if Instant::now() >= until || !desk.reverses.is_home(name) {
-            let message = format!("{name}: this node is about to take over from node {peer}: 'farshore status {name}'");
-            return Ok(Reply::refused(DeskRefusal::ReverseUnderWay, message));
+    while desk.reverses.is_home(name) || desk.reverses.is_begun(name) {
+        if desk.reverses.begins_step(name) {
+            let stopped = stop(desk, (name, id), peer).await;
+            desk.reverses.is_done(name);
+            return stopped;
+        }
+        if Instant::now() >= until {
+            return Ok(is_being_begun(name));
         }
         sleep(QUIET_LOOK).await;
     }
-    let stopped = stop(desk, (name, id), peer).await;
-    desk.reverses.is_done(name);
-    stopped
+    stop(desk, (name, id), peer).await
 }
 
 async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
     let Some(place) = desk.reverses.place(name) else {
-        return Ok(Reply::unchanged(format!("{name}: no reverse sync is under way; nothing to do")));
+        return stop_there(desk, (name, id), peer).await;
     };
     if let Err(why) = desk.reverses.end(name).await {
         return Ok(Reply::refused(DeskRefusal::StateDiskSilent, format!("{name}: nothing was changed: {why}")));
@@ -292,6 +306,8 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
     stands_still_no_more(desk, name, id).await?;
     desk.control.clients(id, ClientsOrder::Part).await?;
     if is_primary(desk, id).await? {
+        // They were held for it.
+        desk.control.clients(id, ClientsOrder::GoOn).await?;
         return Ok(Reply::ok(format!(
             "{name}: the reverse sync is over before it has begun: this node is the primary"
         )));
@@ -312,6 +328,15 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
     };
     let message = format!("{name}: the exports of this node are closed, and {there}");
     Ok(Reply::done(message, warnings))
+}
+
+/// None is on record here, and the peer may not have heard the end of one.
+async fn stop_there(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
+    let request = ends(name, is_primary(desk, id).await?);
+    Ok(match (desk.ask_peer)(peer.to_string(), request).await {
+        Ok(Reply::Ok { message, unchanged: false, .. }) => Reply::ok(format!("node {peer} says: {message}")),
+        _ => Reply::unchanged(format!("{name}: no reverse sync is under way; nothing to do")),
+    })
 }
 
 // ---- on the node that serves -----------------------------------------------------------------------------------------------
@@ -346,6 +371,11 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
     if let Some(answer) = is_primary_already(desk, (name, id)).await? {
         return Ok(answer);
     }
+    // It stands there since before the peer was demoted. Without it somebody had this node serve those clients no more.
+    if !desk.reverses.is_server(name) {
+        let message = format!("{name}: node {} was told to serve the clients of node {peer} no more", desk.node);
+        return Ok(Reply::refused(DeskRefusal::ReverseOver, message));
+    }
     // Another one of these may be under way: what that one recorded is its own.
     if desk.role_changes.is_changing(name) {
         let message = format!("{name}: node {} is changing its role just now", desk.node);
@@ -360,9 +390,6 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
     if let Reply::Ok { message, warnings, .. } = &mut reply {
         // What the peer has that is missing here it has given up by then, and of which volumes it had no disk it knows.
         warnings.retain(|warning| !message.contains(warning.as_str()));
-    }
-    if !is_primary(desk, id).await? && !desk.role_changes.is_changing(name) {
-        _ = serves(desk, name, false).await?;
     }
     Ok(reply)
 }
@@ -426,8 +453,7 @@ pub(super) async fn go_on_for_ever(desk: &Rc<Desk>) {
         sleep(LOOK_EVERY).await;
         if let Ok(snapshot) = desk.control.snapshot().await {
             for name in desk.reverses.servers() {
-                // The next run of the daemon looks again.
-                let _ = serves_in_vain(desk, &name, &snapshot).await;
+                serves_in_vain(desk, &name, &snapshot);
             }
         }
         for name in desk.reverses.homes() {
@@ -444,21 +470,31 @@ pub(super) async fn go_on_for_ever(desk: &Rc<Desk>) {
     }
 }
 
-/// The peer was about to hand over to this node, and is the primary still: it has given that up, or its daemon has ended over it.
-async fn serves_in_vain(desk: &Desk, name: &str, snapshot: &DriverSnapshot) -> Result<(), Gone> {
-    let Ok((id, _)) = desk.find(name) else { return Ok(()) };
+/// The peer was about to hand over to this node, and is the primary still, or again: if it has no reverse sync on record, its clients are not served
+/// here. It may have given that up, or have taken over, and this node has not heard of it.
+fn serves_in_vain(desk: &Rc<Desk>, name: &str, snapshot: &DriverSnapshot) {
+    let Ok((id, group)) = desk.find(name) else { return };
+    let Some(peer) = group.peer_of(&desk.node).cloned() else { return };
     let now = snapshot.groups.iter().map(|found| &found.status).find(|now| now.id == id);
     let peer_serves =
         now.is_some_and(|now| !now.starting && now.role == Role::Secondary && now.peer.role == Some(Role::Primary));
-    let is_awaited = desk.announced.borrow().get(&id).is_some_and(AnnouncedSwitchover::is_fresh);
     // A record that cannot be read may be that of a node whose clients are served: it stands until somebody ends it.
     let is_readable = desk.reverses.why(name).is_none();
-    let is_in_vain = peer_serves && !is_awaited && is_readable && !desk.role_changes.is_changing(name);
-    if desk.reverses.is_in_vain(name, is_in_vain) {
-        tracing::info!("{name}: the peer did not hand over: a reverse sync that was announced is none");
-        _ = serves(desk, name, false).await?;
+    let is_in_vain = peer_serves && is_readable && !desk.role_changes.is_changing(name);
+    if !desk.reverses.is_in_vain(name, is_in_vain) || !desk.reverses.begins_step(name) {
+        return;
     }
-    Ok(())
+    let (desk, name) = (desk.clone(), name.to_owned());
+    spawn_local(async move {
+        let is_awaited = asks(&desk, &name, &peer, true).await;
+        desk.reverses.is_in_vain(&name, false);
+        if is_awaited == Ok(false) && !desk.role_changes.is_changing(&name) && desk.reverses.is_server(&name) {
+            tracing::info!("{name}: the peer serves its clients itself: a reverse sync that was announced is none");
+            // The next run of the daemon looks again.
+            let _ = serves(&desk, &name, false).await;
+        }
+        desk.reverses.is_done(&name);
+    });
 }
 
 async fn go_on(desk: &Desk, name: &str) -> Result<(), Gone> {
@@ -478,14 +514,15 @@ async fn go_on(desk: &Desk, name: &str) -> Result<(), Gone> {
             None => is_over(desk, (name, id), &peer).await,
         };
     }
-    if found.forward.is_none() {
-        desk.control.clients(id, ClientsOrder::Forward).await?;
-    }
-    if !desk.reverses.is_due(name) {
+    let is_due = desk.reverses.is_due(name);
+    if is_due && let Err(why) = is_demoted_for_good(desk, (name, id)).await? {
+        desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
         return Ok(());
     }
-    if let Err(why) = is_demoted_for_good(desk, (name, id)).await? {
-        desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
+    if found.forward.is_none() && desk.reverses.home(name).is_some_and(|home| !home.owes_term()) {
+        desk.control.clients(id, ClientsOrder::Forward).await?;
+    }
+    if !is_due {
         return Ok(());
     }
     if desk.reverses.home(name).is_some_and(|home| home.gives_up.is_some()) {
@@ -496,16 +533,28 @@ async fn go_on(desk: &Desk, name: &str) -> Result<(), Gone> {
     }
     match now.peer.role {
         Some(Role::Secondary) => nobody_is_primary(desk, (name, &peer), now).await,
-        Some(Role::Primary) => {
-            if desk.reverses.home(name).is_some_and(|home| home.full) {
-                return order_full_sync(desk, name, &peer).await;
-            }
-            match lacks_still(now) {
-                Some(_) => Ok(()),
-                None => take_over(desk, (name, id), &peer).await,
-            }
-        }
+        Some(Role::Primary) => follows(desk, (name, id), &peer, &found).await,
         None => Ok(()),
+    }
+}
+
+/// The peer is the primary: its content comes here, and this node takes over once it is equal. One that does not let this node in may have been told
+/// to serve others: that is asked also where this node will never be equal.
+async fn follows(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName, found: &GroupSnapshot) -> Result<(), Gone> {
+    let is_reached = found.forward.as_ref().is_some_and(|forward| forward.is_connected);
+    if !is_reached && !is_served(desk, (name, id), peer).await? {
+        return Ok(());
+    }
+    if found.forward.as_ref().is_some_and(|forward| forward.is_paused) {
+        // It was not primary for a while.
+        desk.control.clients(id, ClientsOrder::Forward).await?;
+    }
+    if desk.reverses.home(name).is_some_and(|home| home.full) {
+        return order_full_sync(desk, name, peer).await;
+    }
+    match lacks_still(&found.status) {
+        Some(_) => Ok(()),
+        None => take_over(desk, (name, id), peer).await,
     }
 }
 
@@ -526,6 +575,8 @@ async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
     if !is_still && desk.control.is_held(id).await? {
         desk.control.clients(id, ClientsOrder::GoOn).await?;
     }
+    // The peer is told below, and would take a word that comes late for one of another reverse sync.
+    let _alone = desk.reverses.begin(name);
     match desk.reverses.end(name).await {
         Ok(()) => tracing::info!("{name}: the reverse sync is over: this node is the primary"),
         Err(why) => {
@@ -544,6 +595,10 @@ async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
 
 /// A grant was lost on its way, in one direction or the other: what both have on record decides, and no force.
 async fn nobody_is_primary(desk: &Desk, (name, peer): (&str, &NodeName), now: &GroupStatus) -> Result<(), Gone> {
+    // Nobody has ordered a promotion of this node otherwise.
+    if !is_served(desk, (name, now.id), peer).await? || desk.role_changes.is_changing(name) {
+        return Ok(());
+    }
     // Nobody serves: what is asked waits for whichever node is promoted.
     desk.control.clients(now.id, ClientsOrder::Pause).await?;
     let reply = match now.identity.handed_over {
@@ -580,7 +635,7 @@ async fn order_full_sync(desk: &Desk, name: &str, peer: &NodeName) -> Result<(),
     Ok(())
 }
 
-/// Both are equal: the peer hands over to this node, while requests of clients wait.
+/// Both are equal: the peer hands over to this node. Clients are served there until that has run its commands.
 async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
     let order = |only_asks| {
         let order = SwitchoverOrder {
@@ -594,37 +649,34 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
     };
     let may = order(true).await;
     if is_over_there(&may) {
-        return cut_off(desk, (name, id), peer).await;
+        return cut_off(desk, (name, id), peer).await.map(drop);
     }
     if let Err(why) = answered(may) {
         desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
         return Ok(());
     }
-    desk.control.clients(id, ClientsOrder::Pause).await?;
-    let why = match is_quiet(desk, id).await? {
-        true => answered(order(false).await).err(),
-        false => Some(format!("requests at node {peer} have no answer within {REVERSE_QUIET_PATIENCE:?}")),
-    };
+    let ordered = order(false).await;
     if is_primary(desk, id).await? {
         return is_over(desk, (name, id), peer).await;
     }
-    // They go on there, also where the answer was lost and this node is about to be promoted: then what they ask comes back.
+    let (is_refused, answer) = (is_refused_for_good(&ordered), answered(ordered));
+    let why = answer.err().unwrap_or_else(|| format!("node {peer} handed over, and this node is not the primary"));
+    if !is_refused {
+        // What waits here goes on in order once this node is promoted; and there, if the peer is the primary then.
+        desk.reverses.refused(name, why, REVERSE_HANDOVER_PATIENCE);
+        return Ok(());
+    }
     desk.control.clients(id, ClientsOrder::Forward).await?;
-    let why = why.unwrap_or_else(|| format!("node {peer} handed over, and this node is not the primary"));
     desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
     Ok(())
 }
 
-/// What waits here must not land behind what others have written at the peer since.
-async fn cut_off(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
-    tracing::warn!("{name}: node {peer} was told to serve the clients of this node no more: they are cut off");
-    match desk.reverses.end(name).await {
-        Ok(()) => desk.control.clients(id, ClientsOrder::Part).await,
-        Err(why) => {
-            desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER);
-            Ok(())
-        }
-    }
+/// It has come to nothing. Else the peer may hand over still, also by an order that was given before.
+fn is_refused_for_good(reply: &Result<Reply, String>) -> bool {
+    let Ok(Reply::Error { refusal: Some(refusal), .. }) = reply else { return false };
+    let goes_on =
+        [RefusalCode::GrantUnanswered.word(), RefusalCode::RoleChanging.word(), DeskRefusal::NotDoneYet.word()];
+    !goes_on.contains(&refusal.code.as_str())
 }
 
 /// The peer is not promoted yet, or its content is not kept yet over what stands here.
@@ -635,20 +687,7 @@ async fn gives_up(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> 
         PeerStep::Kept => tracing::info!("{name}: the content of node {peer} counts, and comes here"),
         PeerStep::Ended => tracing::info!("{name}: an operator has ended the reverse sync"),
         PeerStep::NotKept(why) | PeerStep::NotPromoted(why) => desk.reverses.refused(name, why, REVERSE_AGAIN_AFTER),
-        PeerStep::Over => return cut_off(desk, (name, id), peer).await,
+        PeerStep::Over => return cut_off(desk, (name, id), peer).await.map(drop),
     }
     Ok(())
-}
-
-async fn is_quiet(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
-    let until = Instant::now() + REVERSE_QUIET_PATIENCE;
-    while Instant::now() < until {
-        let snapshot = desk.control.snapshot().await?;
-        let forward = snapshot.groups.into_iter().find(|found| found.status.id == id).and_then(|found| found.forward);
-        match forward {
-            Some(ForwardStatus { is_quiet: false, .. }) => sleep(QUIET_LOOK).await,
-            _ => return Ok(true),
-        }
-    }
-    Ok(false)
 }

@@ -83,6 +83,13 @@ impl RoleHookCalls<'_> {
 
     /// Of a change that was made just now, also where nobody knows what the other node made of it; a failure is one more warning.
     pub async fn after(&self, which: RoleHook, reply: &mut Reply) {
+        if let Reply::Error { message, refusal: Some(refusal), .. } = reply
+            && refusal.code == RefusalCode::RoleRecorded.word()
+            && self.has(which)
+        {
+            // What it would move to this node is not served here yet, and 'reset' runs no commands.
+            *message += &format!("; the command '{}' has not run: run it yourself behind that", which.as_str());
+        }
         let text = match &*reply {
             Reply::Ok { message, unchanged: false, .. } => message.clone(),
             Reply::Error { message, .. } if is_unanswered(reply) => message.clone(),
@@ -125,15 +132,6 @@ fn starting(name: &str) -> Reply {
     Reply::refused(RefusalCode::GroupStarting, message)
 }
 
-/// The last that may have a demotion refused. A new term comes behind all else: whoever is attached goes on where nothing was changed.
-async fn last_before_demotion(hooks: &RoleHookCalls<'_>, begins_term: bool) -> Result<(), Reply> {
-    hooks.before(RoleHook::BeforeDemote).await?;
-    match begins_term {
-        true => lending::gives_content_up(hooks.desk, hooks.group.name.as_str()).await,
-        false => Ok(()),
-    }
-}
-
 impl Desk {
     /// One change of role of a group at a time: a term might begin on a node that another promotion has just made primary, or none where a
     /// demotion ends meanwhile. Before the node becomes primary its term is another one: what was asked in an earlier one must not reach this
@@ -167,19 +165,20 @@ impl Desk {
             {
                 return Ok(refusal);
             }
-            unrecorded = match lending::begins_term(self, name, how.force).await? {
+            let Some(peer) = group.peer_of(&self.node) else { unreachable!("a group has two nodes") };
+            unrecorded = match lending::begins_term(self, (name, &now), peer, how.force).await? {
                 Ok(unrecorded) => unrecorded,
-                Err(why) => {
-                    let message = format!("{name}: {why}; the node was not promoted");
-                    return Ok(Reply::failed(DeskRefusal::TermNotRecorded, message));
-                }
+                Err(refusal) => return Ok(refusal),
             };
             if let Err(refusal) = hooks.before(RoleHook::BeforePromote).await {
                 return Ok(refusal);
             }
         }
-        let command = how.command();
-        let mut reply = self.command(name, command).await?;
+        if now.role == Role::Secondary && how.force {
+            // Behind the commands: whoever pauses them meanwhile does so for a change in order.
+            lending::cuts_off_by_force(self, name, id).await?;
+        }
+        let mut reply = self.command(name, how.command()).await?;
         // It is on record, or was refused; or its group has failed.
         alone.is_shown(false);
         if is_forced
@@ -286,9 +285,8 @@ impl Desk {
         let is_forced = close_clients && !is_reverse;
         let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced, runs };
         let again = if is_reverse { format!("sync {name} --reverse") } else { format!("demote {name}") };
-        let begins_term = before.is_some() && self.reverses.home(name).is_some_and(|home| home.gives_up.is_some());
         if let Some(now) = &before
-            && (begins_term || hooks.has(RoleHook::BeforeDemote))
+            && hooks.has(RoleHook::BeforeDemote)
             && let Some(refusal) = self.no_demotion(name, now, (close_clients, &again)).await?
         {
             return Ok(refusal);
@@ -302,7 +300,7 @@ impl Desk {
             None => None,
         };
         if before.is_some()
-            && let Err(refusal) = last_before_demotion(&hooks, begins_term).await
+            && let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await
         {
             return Ok(refusal);
         }
@@ -322,7 +320,6 @@ impl Desk {
                 let generation = now.map(|identity| identity.generation).or(before);
                 let unrecorded = self.record_end(name, generation, warnings, turn).await;
                 warnings.extend(unrecorded);
-                lending::is_demoted(self, name, id).await?;
             }
         }
         hooks.after(RoleHook::AfterDemote, &mut reply).await;

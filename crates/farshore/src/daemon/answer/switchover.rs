@@ -8,7 +8,7 @@ use engine::identity::Role;
 use engine::state::State;
 use engine::status::GroupStatus;
 use engine::{Command, GroupId, RefusalCode, limits};
-use host::driver::Gone;
+use host::driver::{ClientsOrder, Gone};
 use settings::limits::ROLE_HOOK_TIMEOUT;
 use settings::{ConfiguredGroup, NodeName, PeerCommands, RoleHook};
 use tokio::task::spawn_local;
@@ -54,15 +54,11 @@ impl Desk {
             let message = format!("{name}: node {to:?} has no copy of it: its nodes are {primary} and {secondary}");
             return Ok(Reply::refused(RefusalCode::NotInGroup, message));
         };
-        if order.ends_reverse && !self.reverses.is_server(name) {
-            let message = format!(
-                "{name}: node {} serves the clients of node {to} no more, as an operator said there",
-                self.node
-            );
-            return Ok(Reply::refused(DeskRefusal::ReverseOver, message));
-        }
         if order.only_asks {
-            return self.command(name, self.handover_to(to, order)).await;
+            return match is_reverse_over(self, to, order) {
+                Some(refusal) => Ok(refusal),
+                None => self.command(name, self.handover_to(to, order)).await,
+            };
         }
         let now = self.status_of(id).await?.filter(|status| !status.starting);
         let is_copy = now.as_ref().is_some_and(|status| status.role == Role::Secondary);
@@ -76,6 +72,10 @@ impl Desk {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
         };
+        // It is not stopped beside this.
+        if let Some(refusal) = is_reverse_over(self, to, order) {
+            return Ok(refusal);
+        }
         match now.filter(|_| !is_copy && *to != self.node) {
             Some(now) => self.hand_over((&group, to), order, (&now, &alone)).await,
             None => {
@@ -107,7 +107,9 @@ impl Desk {
         (now, alone): (&GroupStatus, &RoleChangeUnderWay<'_>),
     ) -> Result<Reply, Gone> {
         let (name, again) = (group.name.as_str(), format!("switchover {} --to {to}", group.name));
-        if let Some(refusal) = self.no_demotion(name, now, (order.close_clients, &again)).await? {
+        // At the end of a reverse sync those that are attached leave last of all.
+        let leave = order.close_clients || order.ends_reverse;
+        if let Some(refusal) = self.no_demotion(name, now, (leave, &again)).await? {
             return Ok(refusal);
         }
         let asks = SwitchoverOrder { only_asks: true, ..order.clone() };
@@ -130,6 +132,15 @@ impl Desk {
         if let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await {
             return Ok(refusal);
         }
+        if order.ends_reverse
+            && let Some(refusal) = rests(self, name, to).await
+        {
+            return Ok(refusal);
+        }
+        if self.reverses.is_home(name) {
+            // In a reverse sync they go on at the other node, or here if this one stays the primary.
+            self.control.clients(now.id, ClientsOrder::Hold).await?;
+        }
         let command = self.handover_to(to, order);
         let mut reply = match order.close_clients {
             true => self.order_anyway(name, command).await?,
@@ -142,7 +153,6 @@ impl Desk {
             if let Reply::Ok { warnings, .. } = &mut reply {
                 warnings.extend(unrecorded);
             }
-            lending::is_demoted(self, name, now.id).await?;
         }
         hooks.after(RoleHook::AfterDemote, &mut reply).await;
         Ok(reply)
@@ -156,30 +166,15 @@ impl Desk {
         (skip_hooks, gives_up): (bool, bool),
     ) -> Option<Reply> {
         let serves_asker = self.reverses.is_home(name);
-        let request = ApiRequest::TakeOver { group: name.to_owned(), skip_hooks, serves_asker, gives_up };
-        let nothing = "nothing was changed";
-        match (self.ask_peer)(to.to_string(), request).await {
-            Ok(Reply::Ok { .. }) => None,
-            Ok(Reply::Error { message, code, refusal, .. }) => {
-                let message = format!("{name}: {nothing}: node {to} says: {message}");
-                Some(Reply::Error { message, code, refusal, operation: None })
-            }
-            Ok(_) => {
-                let message = format!("{name}: {nothing}: node {to} answers otherwise: are both nodes of one version?");
-                Some(Reply::refused(DeskRefusal::PeerNotReached, message))
-            }
-            Err(why) => {
-                let message = format!("{name}: {nothing}: the daemon of node {to} did not get ready: {why}");
-                Some(Reply::refused(DeskRefusal::PeerNotReached, message))
-            }
-        }
+        let group = name.to_owned();
+        agreed(self, name, to, ApiRequest::TakeOver { group, skip_hooks, serves_asker, gives_up, rests: false }).await
     }
 
     // ---- on the other node -------------------------------------------------------------------------------------------
 
     /// The peer is about to hand over to this node. What would stop the promotion later is looked at, and run, now.
     pub(super) async fn announced(&self, take_over: &ApiRequest) -> Result<Reply, Gone> {
-        let ApiRequest::TakeOver { group: name, skip_hooks, serves_asker, gives_up } = take_over else {
+        let ApiRequest::TakeOver { group: name, skip_hooks, serves_asker, gives_up, rests } = take_over else {
             unreachable!("it is asked for nothing else")
         };
         let (name, skip_hooks, serves_asker) = (name.as_str(), *skip_hooks, *serves_asker);
@@ -187,6 +182,9 @@ impl Desk {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
+        if *rests {
+            return lending::comes_to_rest(self, (name, id)).await;
+        }
         let alone = match self.role_changes.begin(name, RoleChange::Promotion, self.node.as_str()) {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
@@ -194,6 +192,13 @@ impl Desk {
         alone.is_shown(false);
         if let Some((code, why)) = cannot_take_over(self, id, *gives_up).await? {
             return Ok(Reply::refused(code, format!("{name}: {}", view::with_names(&group, &why))));
+        }
+        // The peer has served clients of this node, and was told to stop, which this one has not heard: it refuses that.
+        if serves_asker
+            && self.reverses.is_home(name)
+            && let Err(refusal) = lending::serves(self, name, true).await?
+        {
+            return Ok(refusal);
         }
         let runs = RunHooks { skipped: skip_hooks, ..RunHooks::default() };
         let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced: false, runs };
@@ -282,6 +287,43 @@ impl Desk {
         }
         attached::name_cut_off(&mut reply, &clients);
         Ok(reply)
+    }
+}
+
+fn is_reverse_over(desk: &Desk, to: &NodeName, order: &SwitchoverOrder) -> Option<Reply> {
+    let is_over = order.ends_reverse && !desk.reverses.is_server(&order.group);
+    is_over.then(|| {
+        let message = format!(
+            "{}: node {} serves the clients of node {to} no more, as an operator said there",
+            order.group, desk.node
+        );
+        Reply::refused(DeskRefusal::ReverseOver, message)
+    })
+}
+
+/// The other node's clients, which this one serves, are attached here no more; why not, if so.
+async fn rests(desk: &Desk, name: &str, to: &NodeName) -> Option<Reply> {
+    let (skip_hooks, serves_asker, gives_up, rests) = (false, false, false, true);
+    let group = name.to_owned();
+    agreed(desk, name, to, ApiRequest::TakeOver { group, skip_hooks, serves_asker, gives_up, rests }).await
+}
+
+async fn agreed(desk: &Desk, name: &str, to: &NodeName, request: ApiRequest) -> Option<Reply> {
+    let nothing = "nothing was changed";
+    match (desk.ask_peer)(to.to_string(), request).await {
+        Ok(Reply::Ok { .. }) => None,
+        Ok(Reply::Error { message, code, refusal, .. }) => {
+            let message = format!("{name}: {nothing}: node {to} says: {message}");
+            Some(Reply::Error { message, code, refusal, operation: None })
+        }
+        Ok(_) => {
+            let message = format!("{name}: {nothing}: node {to} answers otherwise: are both nodes of one version?");
+            Some(Reply::refused(DeskRefusal::PeerNotReached, message))
+        }
+        Err(why) => {
+            let message = format!("{name}: {nothing}: the daemon of node {to} did not get ready: {why}");
+            Some(Reply::refused(DeskRefusal::PeerNotReached, message))
+        }
     }
 }
 

@@ -65,9 +65,8 @@ impl CommandText {
             ApiRequest::ConfigApply { close_clients } => {
                 ("config apply", None, flag(*close_clients, "--close-clients"))
             }
-            ApiRequest::Demote { group, close_clients, skip_hooks } => {
-                let flags = flags(&[(*close_clients, "--close-clients"), (*skip_hooks, SKIP_HOOKS)]);
-                ("demote", Some(group), flags)
+            ApiRequest::Demote { group, close_clients: closes, skip_hooks } => {
+                ("demote", Some(group), flags(&[(*closes, "--close-clients"), (*skip_hooks, SKIP_HOOKS)]))
             }
             ApiRequest::Promote { group, force, in_window, skip_hooks, .. } => (
                 "promote",
@@ -110,6 +109,7 @@ impl CommandText {
             | ApiRequest::Operation { .. }
             | ApiRequest::ConnectPreview { .. }
             | ApiRequest::ConfigPlan
+            | ApiRequest::InReverse { .. }
             | ApiRequest::Counters
             | ApiRequest::Record { .. }
             | ApiRequest::Events { .. } => return None,

@@ -254,6 +254,7 @@ fn of_group(group: &ConfiguredGroup, event: &Event, new: &dyn Fn(EventKind) -> N
         Event::RolledBack { to } => new(EventKind::RolledBack).with("sequence", to.seq.0),
         Event::HandedOver | Event::Note(_) | Event::DeltaSaved(_) | Event::ForkKept { .. } => new(EventKind::Note),
         Event::SetAside { .. } | Event::Rejoins { .. } | Event::PromotesWithout { .. } => new(EventKind::Note),
+        Event::QueueLog { .. } | Event::RunGoesOn { .. } => new(EventKind::Note),
         // These begin or end something, or change the state, and were told there; of single writes nothing is told.
         Event::SyncBegan { .. }
         | Event::SyncEnded { .. }

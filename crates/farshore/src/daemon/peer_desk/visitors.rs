@@ -39,6 +39,7 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::Operation { .. }
         | ApiRequest::ConnectPreview { .. }
         | ApiRequest::ConfigPlan
+        | ApiRequest::InReverse { .. }
         | ApiRequest::Events { .. }
         | ApiRequest::LinkHistory { .. } => Carried::Look,
         ApiRequest::Logging { group, .. }

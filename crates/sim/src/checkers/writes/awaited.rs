@@ -173,7 +173,7 @@ mod tests {
         happens: impl Fn(&mut WriteOracle) -> Result<(), OracleFailure>,
     ) -> Result<(), OracleFailure> {
         let mut oracle = WriteOracle::new(&[(GROUP, vec![4096])], Mode::Sync, policy);
-        oracle.primary_ready(0, GROUP, &[&[0; 4096]], DiskCaches::Anothers, &Identity::default())?;
+        oracle.primary_ready(0, GROUP, (&[&[0; 4096]], &[&[0; 4096]]), DiskCaches::Anothers, &Identity::default())?;
         oracle.event(0, GROUP, &reports(State::Replicating))?;
         let asked = ClientRequest::Write {
             volume: VolumeId(0),

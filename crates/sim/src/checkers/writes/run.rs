@@ -34,7 +34,7 @@ struct WildSector {
 }
 
 /// A sector that is what the primary's disk made of a failed write, from a number on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct RepairedSector {
     from: Seq,
     volume: VolumeId,
@@ -60,6 +60,8 @@ pub struct PrimaryRun {
     repaired: Vec<RepairedSector>,
     /// Its exports have not opened yet.
     pub(super) fenced: bool,
+    /// It goes on with the writes of the one before: the run in which their numbers began.
+    pub(super) goes_on: Option<u64>,
     /// The prefix that a secondary claimed last, if the next one goes on from there.
     replayed: Option<ReplayedPrefix>,
 }
@@ -94,6 +96,29 @@ impl PrimaryRun {
             volume.extend_from_slice(image);
         }
         PrimaryRun { base, fenced, ..PrimaryRun::default() }
+    }
+
+    /// The run that goes on with this one behind `last`, from its primary's log. Its exports have not opened yet.
+    pub fn up_to(&self, last: Seq, begins: u64) -> PrimaryRun {
+        let mut log: Vec<LoggedWrite> = self.log.iter().filter(|write| write.first <= last).cloned().collect();
+        for write in log.iter_mut().filter(|write| write.last > last) {
+            // The rest of it never was.
+            write.length = (last.0 - write.first.0 + 1) * write.part_bytes;
+            write.last = last;
+        }
+        PrimaryRun {
+            base: self.base.clone(),
+            log,
+            last,
+            acked: self.acked.min(last),
+            promised: self.promised.min(last),
+            received: self.received.min(last),
+            wild: self.wild.clone(),
+            repaired: self.repaired.iter().map(RepairedSector::clone).collect(),
+            fenced: true,
+            goes_on: Some(begins),
+            replayed: None,
+        }
     }
 
     /// What a sector held when it began.

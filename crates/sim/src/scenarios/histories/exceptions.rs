@@ -102,7 +102,8 @@ pub const APART_WITHOUT_LOSS: [ApartException; 12] = [
 ];
 
 /// Rows that no history of the usual length comes to. None of them may happen.
-pub const ROWS_OUT_OF_REACH: [(DecisionRow, &str); 7] = [
+pub const ROWS_OUT_OF_REACH: [(DecisionRow, &str); 8] = [
+    (DecisionRow::InEarlierQueue, "no queue is logged there"),
     (DecisionRow::TwoSecondaries, "only a primary decides"),
     (DecisionRow::PeerSends, "only a primary decides"),
     (DecisionRow::NeverSynced, "both nodes hold an image from the beginning"),

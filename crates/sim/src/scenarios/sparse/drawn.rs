@@ -99,6 +99,7 @@ fn draw_options(number: u64, rng: &mut Rng) -> SimOptions {
         queue_bytes: *rng.pick(&[64 * KIB, 256 * KIB]),
         queue_disk_bytes: SimOptions::queue_disk_bytes(number),
         folds: SimOptions::folds(number),
+        queue_durable: SimOptions::queue_durable(number),
         journal_bytes: *rng.pick(&[2 * window_bytes, 2 * window_bytes, 512 * KIB]),
         window_bytes,
         activity: engine::ActivityConfig { extent_bytes: 32 * KIB, extents: rng.between(1, 4) as u32 },

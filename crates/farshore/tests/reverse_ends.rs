@@ -1,0 +1,344 @@
+//! How a reverse sync ends, or does not begin, where two things meet: an operator's word, a command of the configuration, or the end of a daemon.
+// proves: rule 13
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
+use crate::common::{Background, DEADLINE, GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
+use crate::dead_primary::{is_agreed_on, is_announced, two_volumes, until_served_by_far};
+use crate::disk_calls::ControlLine;
+use crate::reverse_sync::{served_by_far, until_home};
+use crate::role_hooks::{pair as with_hooks, ran};
+
+const STOP: [&str; 4] = ["sync", GROUP, "--reverse", "--stop"];
+const MIB: u64 = 1 << 20;
+
+/// A command before a demotion.
+const BEFORE_DEMOTE: &str = "hooks.before_demote = HOOK\nhooks.timeout = \"60s\"";
+/// It lasts as long as the file `slow` is there.
+const SLOW: &str = "while [ -e \"$(dirname $0)/slow\" ]; do sleep 0.1; done";
+
+fn plan() -> PairPlan<'static> {
+    PairPlan { volume_bytes: 8 * MIB, ..PairPlan::DEFAULT }
+}
+
+fn is_primary(pair: &Pair, node: Side) -> bool {
+    pair.status(node)["role"] == "primary"
+}
+
+fn record(pair: &Pair, node: Side) -> PathBuf {
+    pair.path(node.name()).join("state/groups").join(GROUP).join("reverse")
+}
+
+/// Near serves clients of far, which is reached through a relay; it is told to stop while that is cut, and others write to it. Of a client of far
+/// that waits meanwhile; and the term of far.
+fn stopped_behind_a_cut() -> (Pair, Background, serde_json::Value) {
+    let mut pair = Pair::new(&plan());
+    pair.lay_relay();
+    pair.first_sync();
+    pair.done(Side::Near, &["switchover", GROUP, "--to", "far"]);
+    pair.wait_for(Side::Far, "replicating");
+    pair.done(Side::Far, &["sync", GROUP, "--reverse", "--full"]);
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.until("it is served", |pair| pair.try_qemu_io(Side::Far, "data", &["read 0 64k"]).0);
+    let term = pair.status(Side::Far)["term"].clone();
+    pair.relay().cut();
+    let old = pair.start_qemu_io(Side::Far, "data", &["write -P 9 0 64k"]);
+    pair.until("both see it", |pair| pair.status(Side::Near)["peers"][0]["link"] != "connected");
+    pair.done(Side::Near, &STOP);
+    pair.qemu_io(Side::Near, "data", &["write -P 6 0 64k", "flush"]);
+    pair.relay().restore();
+    pair.until("the link is back", |pair| pair.output_of(Side::Near, &["sync", GROUP]).0 == 0);
+    (pair, old, term)
+}
+
+// proves: P1, rule 13
+/// The node that serves is told to stop while the line is cut, and others write there: what waits at home is cut off, and does not land over that.
+#[test]
+fn what_waited_at_home_does_not_land_where_a_reverse_sync_was_stopped() {
+    let (mut pair, old, _) = stopped_behind_a_cut();
+    let (is_done, said) = old.finish(&mut pair);
+    assert!(!is_done, "{said}");
+    assert!(is_primary(&pair, Side::Near) && !is_primary(&pair, Side::Far));
+    pair.qemu_io(Side::Near, "data", &["read -P 6 0 64k"]);
+}
+
+// proves: P1, P6
+/// Behind a stop the node that had served was demoted: the one at home took over by itself, in order and in its old term, as if nobody else had
+/// written.
+#[test]
+fn what_waited_at_home_does_not_land_behind_a_stop_and_a_demotion() {
+    let (mut pair, old, term) = stopped_behind_a_cut();
+    pair.until("all is on its way", |pair| pair.status(Side::Near)["state"] == "replicating");
+    pair.done(Side::Near, &["demote", GROUP]);
+    let (is_done, said) = old.finish(&mut pair);
+    assert!(!is_done, "{said}");
+    pair.until("nothing is left of it", |pair| !record(pair, Side::Far).exists());
+    assert!(Side::BOTH.iter().all(|node| !is_primary(&pair, *node)), "nobody asked for a promotion");
+    pair.until("far is promoted by hand", |pair| pair.output_of(Side::Far, &["promote", GROUP]).0 < 2);
+    assert_ne!(pair.status(Side::Far)["term"], term);
+    pair.qemu_io(Side::Far, "data", &["read -P 6 0 64k"]);
+}
+
+// proves: P1, P6
+/// The same where the operator has home take over: devices that are attached there are in another term.
+#[test]
+fn a_switchover_behind_a_stop_begins_a_term() {
+    let (mut pair, old, term) = stopped_behind_a_cut();
+    pair.until("it hands over", |pair| pair.output_of(Side::Near, &["switchover", GROUP, "--to", "far"]).0 < 2);
+    let (is_done, said) = old.finish(&mut pair);
+    assert!(!is_done, "{said}");
+    pair.until("far is the primary", |pair| is_primary(pair, Side::Far));
+    assert_ne!(pair.status(Side::Far)["term"], term);
+    pair.until("nothing is left of it", |pair| !record(pair, Side::Far).exists());
+    pair.qemu_io(Side::Far, "data", &["read -P 6 0 64k"]);
+}
+
+/// A node that lacks a disk is never equal, and asked nobody: its clients waited for good.
+#[test]
+fn a_home_that_lacks_a_disk_hears_that_it_is_over() {
+    let mut pair = Pair::replicating(&plan());
+    pair.done(Side::Near, &["group", "detach", GROUP, "log", "--force"]);
+    pair.wait_for(Side::Near, "replicating");
+    assert_eq!(pair.output_of(Side::Near, &["sync", GROUP, "--reverse", "--yes"]).0, 1);
+    pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read 0 64k"]).0);
+    let client = pair.start_qemu_io(Side::Near, "data", &["read 0 64k", "sleep 4000", "write -P 9 0 64k"]);
+    pair.until("it is attached", |pair| pair.status(Side::Near)["volumes"][0]["clients"] == 1);
+    pair.done(Side::Far, &STOP);
+    pair.qemu_io(Side::Far, "data", &["write -P 6 0 64k", "flush"]);
+    let (is_done, said) = client.finish(&mut pair);
+    assert!(!is_done, "{said}");
+    pair.until("nothing is left of it", |pair| !record(pair, Side::Near).exists());
+    pair.qemu_io(Side::Far, "data", &["read -P 6 0 64k"]);
+}
+
+/// As a daemon leaves it that has this part in a reverse sync.
+fn has_part(pair: &Pair, node: Side, place: &str) {
+    let text = format!("farshore reverse 1\nplace {place}\n");
+    let text = format!("{text}checksum {:08x}\n", crc32c::crc32c(text.as_bytes()));
+    fs::write(record(pair, node), text).expect("a record");
+}
+
+/// The other node was lost between the demotion of this one and its own promotion, and is promoted later: clients waited until both were equal, or
+/// for good where no sync began.
+#[test]
+fn clients_go_on_once_the_node_that_serves_is_primary_after_all() {
+    let mut pair = Pair::replicating(&plan());
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 64k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["demote", GROUP]);
+    pair.stop_both();
+    has_part(&pair, Side::Near, "home");
+    has_part(&pair, Side::Far, "server");
+    Side::BOTH.iter().for_each(|node| pair.serve(*node));
+    // Near is not to be equal before its clients go on.
+    pair.until("far is promoted", |pair| pair.output_of(Side::Far, &["logging", GROUP]).0 == 0);
+    let mut client = pair.start_qemu_io(Side::Near, "data", &["read -P 5 0 64k", "write -P 7 64k 64k", "flush"]);
+    let until = Instant::now() + Duration::from_secs(30);
+    while !client.has_ended() {
+        assert!(Instant::now() < until, "{}\n{}", pair.status(Side::Near)["reverse"], pair.log(Side::Near));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (is_done, said) = client.finish(&mut pair);
+    assert!(is_done, "{said}");
+    let (is_open, said) = pair.try_qemu_io(Side::Far, "data", &["read 0 512"]);
+    assert!(!is_open, "{said}");
+    pair.done(Side::Far, &["sync", GROUP]);
+    until_home(&mut pair, Side::Near);
+    pair.qemu_io(Side::Near, "data", &["read -P 5 0 64k", "read -P 7 64k 64k"]);
+}
+
+// proves: P1, P6
+/// The other node was told to serve nobody's clients before it was promoted for them, or is demoted since: the order to promote it was given again
+/// each few seconds, and nobody asked what it had been told.
+#[test]
+fn a_node_that_was_told_to_stop_is_not_promoted_for_its_peer_again() {
+    let mut pair = Pair::replicating(&plan());
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["demote", GROUP]);
+    pair.stop_both();
+    has_part(&pair, Side::Near, "home gives-up new-term");
+    Side::BOTH.iter().for_each(|node| pair.serve(*node));
+    pair.until("near has heard that it is over", |pair| !record(pair, Side::Near).exists());
+    assert!(Side::BOTH.iter().all(|node| !is_primary(&pair, *node)), "{}", pair.log(Side::Far));
+    assert!(!record(&pair, Side::Far).exists());
+    // Near has handed over: far alone is promoted by a word, for its own clients.
+    pair.done(Side::Far, &["promote", GROUP]);
+    pair.qemu_io(Side::Far, "data", &["write -P 3 0 64k", "flush"]);
+}
+
+/// A reverse sync that is being begun: near runs its command before the demotion.
+fn being_begun() -> (Pair, Background) {
+    let mut pair = with_hooks(BEFORE_DEMOTE, SLOW);
+    pair.wait_for_rest(Side::Near);
+    fs::write(pair.path("slow"), "").expect("written");
+    let typed = Background::start(pair.command(Side::Near, &["sync", GROUP, "--reverse", "--full"]));
+    let ran = ran(&pair);
+    pair.until("near's command runs", |_| ran.exists());
+    (pair, typed)
+}
+
+fn goes_on(pair: &mut Pair, typed: Background) {
+    fs::remove_file(pair.path("slow")).expect("it was there");
+    let (is_done, said) = typed.finish(pair);
+    assert!(is_done && said.contains("node far serves the clients of this node"), "{said}");
+    until_home(pair, Side::Near);
+    pair.qemu_io(Side::Near, "data", &["write -P 8 0 4k", "flush"]);
+}
+
+/// The answer was that it had not begun, and then it went on without a record: nobody was ever to take over again.
+#[test]
+fn what_is_being_begun_is_not_stopped_beside_that() {
+    let (mut pair, typed) = being_begun();
+    expect(&pair.run(Side::Near, &STOP), 2, &["nothing was changed"]);
+    assert!(record(&pair, Side::Near).exists());
+    goes_on(&mut pair, typed);
+}
+
+/// Clients were held for as long as commands ran that might have it refused.
+#[test]
+fn clients_are_served_while_a_command_before_a_reverse_sync_runs() {
+    let (mut pair, typed) = being_begun();
+    let mut client = pair.start_qemu_io(Side::Near, "data", &["write -P 7 0 64k", "flush"]);
+    let until = Instant::now() + Duration::from_secs(10);
+    while !client.has_ended() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(client.has_ended(), "it waits for the command");
+    goes_on(&mut pair, typed);
+}
+
+/// The other node had forgotten by its restart that it is to serve, and ended the record of that: it was an ordinary primary then.
+#[test]
+fn a_restart_of_the_node_that_is_to_serve_forgets_nothing() {
+    let (mut pair, typed) = being_begun();
+    pair.kill(Side::Far);
+    pair.serve(Side::Far);
+    pair.wait_for(Side::Near, "replicating");
+    // Longer than a handover is waited for that does not come.
+    std::thread::sleep(Duration::from_secs(6));
+    goes_on(&mut pair, typed);
+}
+
+/// Far serves, and runs its command before it hands over to near again.
+fn being_ended() -> Pair {
+    let mut pair = with_hooks(BEFORE_DEMOTE, SLOW);
+    pair.wait_for_rest(Side::Near);
+    served_by_far(&mut pair);
+    fs::write(pair.path("slow"), "").expect("written");
+    pair.done(Side::Far, &["sync", GROUP]);
+    let ran = ran(&pair);
+    pair.until("far's command runs", |_| {
+        fs::read_to_string(&ran).unwrap_or_default().lines().any(|line| line.starts_with("before_demote far"))
+    });
+    pair
+}
+
+/// Clients waited for as long as the command ran; one that took longer than an answer may had the end refused each time, for the connections of the
+/// very clients that were to come back.
+#[test]
+fn clients_are_served_while_a_command_before_the_end_runs() {
+    let mut pair = being_ended();
+    let mut client = pair.start_qemu_io(Side::Near, "data", &["write -P 7 0 64k", "flush"]);
+    let until = Instant::now() + Duration::from_secs(10);
+    while !client.has_ended() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(client.has_ended(), "it waits for the command");
+    let load = WriterLoad::start(&pair, Side::Near, &WriterRun::on_zeroes(7, &["log"]), LoadPlan::crowded(&["log"]));
+    load.wait_for_more(&mut pair, 100);
+    fs::remove_file(pair.path("slow")).expect("it was there");
+    until_home(&mut pair, Side::Near);
+    load.wait_for_more(&mut pair, 100);
+    load.stop();
+    pair.qemu_io(Side::Near, "data", &["read -P 7 0 64k"]);
+}
+
+// proves: P1
+/// The answer was that its own exports are open, and then it was demoted: what was written there meanwhile was overwritten by what waited at home.
+#[test]
+fn a_node_that_hands_over_is_not_told_to_stop_beside_that() {
+    let mut pair = being_ended();
+    expect(&pair.run(Side::Far, &STOP), 2, &["a switchover is under way already"]);
+    fs::remove_file(pair.path("slow")).expect("it was there");
+    until_home(&mut pair, Side::Near);
+}
+
+/// Typed on the node that had served, it had that demoted before home refused it: nobody was primary.
+#[test]
+fn a_reverse_sync_beside_one_that_was_stopped_leaves_a_primary() {
+    let (mut pair, old, _) = stopped_behind_a_cut();
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "data", &["write -P 7 64k 64k", "flush"]);
+    let (code, said) = pair.output_of(Side::Near, &["sync", GROUP, "--reverse", "--yes", "--discard"]);
+    println!("{code}: {said}");
+    assert!(code < 2 || is_primary(&pair, Side::Near), "{said}");
+    let _ = old.finish(&mut pair);
+}
+
+/// Refused without a change it was carried out seconds later: the next start served nobody, and never took over.
+#[test]
+fn a_stop_that_the_state_disk_refuses_is_not_carried_out_later() {
+    if must_skip_stores("a_stop_that_the_state_disk_refuses_is_not_carried_out_later") {
+        return;
+    }
+    let mut pair = Pair::replicating(&PairPlan { forgets: true, ..plan() });
+    pair.done(Side::Near, &["sync", GROUP, "--reverse", "--full"]);
+    // The record is not written again, and near is not equal.
+    let is_ordered = |pair: &Pair| !fs::read_to_string(record(pair, Side::Near)).expect("a record").contains("full");
+    pair.until("the full sync is ordered", |pair| is_ordered(pair));
+    pair.done(Side::Far, &["logging", GROUP]);
+    let mut line = ControlLine::connect(&pair);
+    pair.hang(Side::Near);
+    line.ask(r#"{"request":"reverse","group":"g","stop":true}"#);
+    let answer = line.answer(DEADLINE).expect("it is refused");
+    assert!(answer.contains("is not written after"), "{answer}");
+    pair.answer_again(Side::Near);
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(record(&pair, Side::Near).exists());
+    pair.kill(Side::Near);
+    pair.serve(Side::Near);
+    pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read 0 4k"]).0);
+}
+
+/// The node that serves was away as home was told to stop: typed again, that told it nothing either, and it served nobody.
+#[test]
+fn a_stop_that_did_not_reach_the_node_that_serves_is_typed_again() {
+    let mut pair = Pair::replicating(&plan());
+    served_by_far(&mut pair);
+    pair.kill(Side::Far);
+    expect(&pair.run(Side::Near, &STOP), 1, &["node far was not told"]);
+    expect(&pair.run(Side::Near, &STOP), 0, &["nothing to do"]);
+    pair.serve(Side::Far);
+    pair.until("they have met", |pair| pair.status(Side::Near)["peers"][0]["link"] == "connected");
+    let (is_open, said) = pair.try_qemu_io(Side::Far, "data", &["read 0 4k"]);
+    assert!(!is_open, "{said}");
+    expect(&pair.run(Side::Near, &STOP), 0, &["node far"]);
+    pair.until("its exports are open", |pair| pair.try_qemu_io(Side::Far, "data", &["read 0 4k"]).0);
+}
+
+// proves: P6
+/// A start that went on with a dead disk met one refusal, forgot it, and sent later moments of the other volumes.
+#[test]
+fn a_start_that_is_refused_goes_on_without_the_dead_disk_later() {
+    let mut pair = two_volumes();
+    pair.done(Side::Near, &["group", "detach", GROUP, "data", "--force"]);
+    pair.stop_both();
+    is_announced(&pair);
+    pair.serve(Side::Far);
+    // The disk of the other volume is dead as well, and the record cannot be replaced.
+    fs::remove_file(pair.device(Side::Near, "log")).expect("a disk");
+    is_agreed_on(&pair, "data log");
+    let unfinished = record(&pair, Side::Near).with_file_name("reverse.new");
+    fs::create_dir_all(unfinished.join("in-the-way")).expect("made");
+    pair.serve(Side::Near);
+    pair.until("it is refused", |pair| pair.log(Side::Near).contains("nothing was changed"));
+    std::thread::sleep(Duration::from_secs(1));
+    let text = fs::read_to_string(record(&pair, Side::Near)).expect("a record");
+    assert!(text.contains("without-dead data log") && is_primary(&pair, Side::Near), "{text}");
+    assert!(!pair.status(Side::Near)["reverse"]["why"].is_null());
+    fs::remove_dir_all(&unfinished).expect("removed");
+    until_served_by_far(&mut pair);
+}
