@@ -156,8 +156,6 @@ pub struct GroupConfig {
     pub history_bytes: u64,
     /// Size of [`Store::Queue`]; 0: there is none.
     pub queue_disk_bytes: u64,
-    /// What is overwritten before it was sent is left out (rule 20).
-    pub folds: bool,
     /// It is a log: whatever the stream carries stands there first, and a start goes on from it.
     pub queue_durable: bool,
     /// What tells the file of [`Store::Queue`] from a copy of it, across boots.

@@ -59,7 +59,6 @@ fn node(role: Role, volume_bytes: u64) -> Node {
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
-        folds: false,
         queue_durable: false,
         queue_file: 0,
     };

@@ -32,7 +32,6 @@ fn group(role: Role) -> GroupConfig {
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
-        folds: false,
         queue_durable: false,
         queue_file: 0,
     }

@@ -27,7 +27,6 @@ fn node() -> Node {
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
-        folds: false,
         queue_durable: false,
         queue_file: 0,
     };

@@ -41,7 +41,6 @@ impl FakeNode {
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_DEFAULT,
             queue_disk_bytes: 0,
-            folds: false,
             queue_durable: false,
             queue_file: 0,
         };

@@ -47,7 +47,6 @@ impl FakePrimaries {
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_MIN,
             queue_disk_bytes: 0,
-            folds: false,
             queue_durable: false,
             queue_file: 0,
         };

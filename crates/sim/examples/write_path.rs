@@ -33,7 +33,6 @@ fn config(id: u16, starts_as: Role) -> NodeConfig {
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_DEFAULT,
         queue_disk_bytes: 0,
-        folds: false,
         queue_durable: false,
         queue_file: 0,
     };

@@ -258,7 +258,6 @@ impl SimCluster {
             activity: o.activity,
             history_bytes: o.history_bytes,
             queue_disk_bytes: o.queue_disk_bytes,
-            folds: o.folds,
             queue_durable: o.queue_durable,
             queue_file: self[node].storage.queue_file,
         }

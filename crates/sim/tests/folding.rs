@@ -3,7 +3,7 @@
 
 use engine::coverage::CoveragePoint;
 use engine::limits::KIB;
-use engine::state::{Mode, Policy, State};
+use engine::state::{Fold, Mode, Policy, State};
 use engine::{Command, CommandResult, VerifyOrder};
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options};
@@ -174,13 +174,61 @@ fn nothing_is_left_out_under_a_promise_nor_before_it_is_flushed_here() {
     assert_eq!(folded(&world), 0);
 }
 
-/// What has to be read back first waits for room, which a step that is half sent would not make.
+/// While all of it stands in memory, and in the log of the queue too, a backlog folds as without a disk queue.
 #[test]
-fn nothing_is_left_out_beside_a_disk_queue() {
-    let mut world = world_with(SimOptions { queue_disk_bytes: 2 << 20, ..options(Mode::Async, Policy::Degrade) });
+fn beside_a_disk_queue_what_stands_in_memory_is_folded() {
+    let of = |queue_disk_bytes, queue_durable| {
+        let base = options(Mode::Async, Policy::Degrade);
+        let mut world = world_with(SimOptions { queue_disk_bytes, queue_durable, ..base });
+        rewrites(&mut world);
+        world.drain();
+        assert_eq!(world.figures(PRIMARY).queue.spilled_bytes, 0);
+        folded(&world)
+    };
+    for queue_durable in [false, true] {
+        assert!(of(2 << 20, queue_durable) > 10, "{queue_durable}");
+    }
+}
+
+// proves: P8
+/// Memory lets go of what the disk queue takes: it is no part of a step before it was read back, so no step waits for room that its own end makes.
+#[test]
+fn what_memory_lets_go_of_is_not_folded_before_it_is_read_back() {
+    let mut all = 0;
+    for queue_bytes in [48 * KIB, 64 * KIB, 96 * KIB, 160 * KIB] {
+        let base = SimOptions { queue_bytes, queue_disk_bytes: 2 << 20, ..options(Mode::Async, Policy::Degrade) };
+        let mut world = world_with(base);
+        let resynced = world.figures(PRIMARY).resynced_bytes;
+        for _ in 0..4 {
+            rewrites(&mut world);
+        }
+        assert!(world.figures(PRIMARY).queue.spilled_bytes > 0);
+        world.drain();
+        assert_eq!(world.figures(PRIMARY).resynced_bytes, resynced, "the order was kept");
+        all += folded(&world);
+    }
+    assert!(all > 10, "{all}");
+}
+
+/// From one frame to the next, in either direction.
+#[test]
+fn whether_a_backlog_is_folded_is_changed_while_it_waits() {
+    let mut world = slow(Mode::Async);
+    world.set(GROUP, |settings| settings.fold = Fold::Never);
+    rewrites(&mut world);
+    world.pass(SECOND / 2);
+    assert_eq!(folded(&world), 0);
+    world.set(GROUP, |settings| settings.fold = Fold::Auto);
+    rewrites(&mut world);
+    world.pass(SECOND);
+    let so_far = folded(&world);
+    assert!(so_far > 0);
+    world.set(GROUP, |settings| settings.fold = Fold::Never);
+    world.drain();
     rewrites(&mut world);
     world.drain();
-    assert_eq!(folded(&world), 0);
+    // A step that had begun is sent to its end.
+    assert!(folded(&world) < so_far + COUNT, "{} of {so_far}", folded(&world));
 }
 
 /// A window and a journal that hold hardly more than a few writes: nothing waits for room that does not come.

@@ -132,7 +132,6 @@ mod tests {
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_DEFAULT,
             queue_disk_bytes: 0,
-            folds: false,
             queue_durable: false,
             queue_file: 0,
         };

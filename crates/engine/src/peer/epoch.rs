@@ -6,6 +6,9 @@
 //!
 //! The queue keeps what is left out until it is confirmed. A session that is lost loses the epoch, and nothing else.
 //!
+//! Only writes whose bytes are in memory, and stay there, are taken into an epoch. What would have to be read back in the midst of one waits
+//! for room, and that may be made by the end of the epoch alone. What was read back is in memory.
+//!
 //! Only what is flushed here is taken into an epoch, for the reason for which only that is joined ([`crate::peer::framing`]).
 
 use alloc::collections::BTreeMap;
@@ -13,6 +16,7 @@ use alloc::vec::Vec;
 
 use crate::formats::wire::flags;
 use crate::ids::{Seq, VolumeId};
+use crate::injected_fault::{Fault, injected};
 use crate::limits::{EPOCH_BYTES_MAX, EPOCH_FRAMES_MAX, EPOCH_TIME, RUN_MAX};
 use crate::peer::queue::{ItemBody, QueueItem, StreamQueue};
 use crate::shared::cost::cost;
@@ -47,6 +51,9 @@ impl SendEpoch {
     }
 }
 
+/// An epoch is looked for once so much of the peer's window is there.
+const WINDOW_PART: u64 = 4;
+
 /// What bounds an epoch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EpochRoom {
@@ -55,6 +62,8 @@ pub(super) struct EpochRoom {
     pub cost_bytes: u64,
     /// Every number up to here is flushed on this node.
     pub flushed: Seq,
+    /// From here on memory lets go of what the disk queue takes.
+    pub leaves_from: Option<Seq>,
 }
 
 /// A primary's grant, and how often it went back.
@@ -70,6 +79,10 @@ pub(super) struct Folding {
     later_grant: Option<Grant>,
     /// Writes that were left out and not counted yet, and their bytes.
     uncounted: (u64, u64),
+    /// The most that this session had of the peer's window, since it last had all of it.
+    window_bytes: u64,
+    /// Whether with more of it something would be left out from this number on.
+    with_more: Option<(Seq, bool)>,
 }
 
 impl Folding {
@@ -85,6 +98,22 @@ impl Folding {
         let found = find(queue, room);
         self.examined = found.as_ref().map_or(self.examined, |(epoch, _)| epoch.last);
         self.epoch = found.filter(|(_, folds)| *folds).map(|(epoch, _)| epoch);
+    }
+
+    /// With what is `left` of the peer's window little could be left out. More of it comes, unless the peer `is_idle`, and is worth waiting
+    /// for.
+    pub fn waits_for_room(&mut self, queue: &StreamQueue, room: EpochRoom, left: u64, is_idle: bool) -> bool {
+        self.window_bytes = if is_idle { left } else { self.window_bytes.max(left) };
+        let worth = (self.window_bytes / WINDOW_PART).min(2 * cost(EPOCH_BYTES_MAX));
+        let next = queue.first_unsent().filter(|next| self.epoch.is_none() && *next > self.examined);
+        let Some(next) = next.filter(|_| !is_idle && left < worth) else { return false };
+        let known = self.with_more.filter(|(at, _)| *at == next);
+        let (_, folds) = known.unwrap_or_else(|| {
+            let found = find(queue, EpochRoom { cost_bytes: worth / 2, ..room });
+            (next, found.is_some_and(|(_, folds)| folds))
+        });
+        self.with_more = Some((next, folds));
+        folds
     }
 
     /// All through here was sent. The grant that counts from here on, if another one was put off.
@@ -103,7 +132,7 @@ impl Folding {
     /// The peer may have promised the room for an epoch to others, once it has heard that this node goes by less. So it hears so when the
     /// epoch is sent.
     pub fn grant(&mut self, now: Grant, new: Grant) -> Grant {
-        let goes_back = new.0 < now.0 && self.epoch.is_some();
+        let goes_back = new.0 < now.0 && self.epoch.is_some() && !injected(Fault::GrantBackInEpoch);
         self.later_grant = Some(new).filter(|_| goes_back);
         if goes_back { now } else { new }
     }
@@ -144,7 +173,9 @@ fn find(queue: &StreamQueue, room: EpochRoom) -> Option<(SendEpoch, bool)> {
     let begins = queue.unsent().next()?.wall;
     let may_be = |item: &&QueueItem| {
         let in_time = item.wall.0.saturating_sub(begins.0) <= EPOCH_TIME.as_nanos() as u64;
-        !is_barrier(item) && !queue.is_awaited(item) && in_time && item.seq <= room.flushed
+        let stays = injected(Fault::EpochLeavesMemory) || room.leaves_from.is_none_or(|from| item.seq < from);
+        let is_flushed = injected(Fault::UnflushedFolded) || item.seq <= room.flushed;
+        !is_barrier(item) && !queue.is_awaited(item) && in_time && is_flushed && stays
     };
     let mut standing = Standing::default();
     // What is left of each.
@@ -197,7 +228,8 @@ mod tests {
     use alloc::sync::Arc;
     use alloc::vec;
 
-    const PLENTY: EpochRoom = EpochRoom { bytes: 1 << 30, cost_bytes: 1 << 30, flushed: Seq(u64::MAX) };
+    const PLENTY: EpochRoom =
+        EpochRoom { bytes: 1 << 30, cost_bytes: 1 << 30, flushed: Seq(u64::MAX), leaves_from: None };
 
     #[derive(Clone, Copy)]
     struct Asked {
@@ -278,6 +310,13 @@ mod tests {
         let last = |room: EpochRoom| found(&queue(&hot), room).map(|(last, _)| last);
         assert_eq!(last(PLENTY), Some(200));
         assert_eq!(last(EpochRoom { flushed: Seq(77), ..PLENTY }), Some(77));
+        assert_eq!(
+            (
+                last(EpochRoom { leaves_from: Some(Seq(78)), ..PLENTY }),
+                last(EpochRoom { leaves_from: Some(Seq(1)), ..PLENTY })
+            ),
+            (Some(77), None)
+        );
         assert_eq!(
             (last(EpochRoom { flushed: Seq::NONE, ..PLENTY }), last(EpochRoom { bytes: 4096, ..PLENTY })),
             (None, None)

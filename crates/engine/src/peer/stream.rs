@@ -16,7 +16,7 @@ use crate::shared::cost::{cost, frame_cost};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::reads::SyncRange;
 use crate::shared::write::{AckLevel, WriteKind, WriteOp};
-use crate::state::{Pause, State};
+use crate::state::{Fold, Pause, State};
 use crate::time::{Mono, Wall};
 use crate::{SendPayload, Settings, Slice, limits};
 use core::time::Duration;
@@ -282,13 +282,16 @@ impl PeerStream {
         common: &GroupCommon,
         cx: &mut Cx,
         flushed: Seq,
+        leaves_from: Option<Seq>,
     ) -> Option<(FrameHeader, SendPayload)> {
         if !self.open {
             return None;
         }
         let left =
             if injected(Fault::WindowIgnored) { u64::MAX } else { self.granted_bytes.saturating_sub(self.sent_bytes) };
-        look_for_epoch(self, common, cx, flushed, left);
+        if waits_for_epoch(self, common, cx, room_for_epoch(cx, flushed, leaves_from), left) {
+            return None;
+        }
         let room = FrameRoom { bytes: cx.peer.part_bytes, cost_bytes: left, flushed };
         let FrameUnit { kind, payload, numbers, first: item, last, length } =
             next_unit(&self.queue, self.folding.epoch(), &room)?;
@@ -406,19 +409,30 @@ fn epoch_flags(epoch: Option<&SendEpoch>, last: Seq) -> u16 {
     epoch.map_or(0, |epoch| flags::EPOCH | if epoch.last() == last { flags::LAST } else { 0 })
 }
 
-/// What follows may be folded: nobody waits for the peer to have it, and nothing but writes travels. `left`: of the peer's window.
-fn look_for_epoch(stream: &mut PeerStream, common: &GroupCommon, cx: &mut Cx, flushed: Seq, left: u64) {
-    // What a disk queue has to be read back for waits for room, which an epoch that is half sent would not make.
-    let may_fold = common.config.folds && common.config.queue_disk_bytes == 0 && !stream.has_pass();
-    if !may_fold || stream.is_promised() && !common.settings.mode.follows_behind() {
-        return;
-    }
+/// What one epoch may take. `leaves_from`: from there on memory lets go of what the disk queue takes.
+fn room_for_epoch(cx: &Cx, flushed: Seq, leaves_from: Option<Seq>) -> EpochRoom {
     // A second of the link, so that what the peer names is no older than that.
     let bytes = cx.peer.rate.unwrap_or(limits::EPOCH_BYTES_MAX).max(limits::PART_BYTES_MIN);
-    stream.folding.look(&stream.queue, EpochRoom { bytes, cost_bytes: left / 2, flushed });
+    EpochRoom { bytes, cost_bytes: 0, flushed, leaves_from }
+}
+
+/// What follows is folded where nobody waits for the peer to have it, and nothing but writes travels. True: more of the peer's window, of
+/// which so much is `left`, comes soon, and is worth waiting for.
+fn waits_for_epoch(stream: &mut PeerStream, common: &GroupCommon, cx: &mut Cx, room: EpochRoom, left: u64) -> bool {
+    let may_fold = common.settings.fold == Fold::Auto && !stream.has_pass();
+    if !may_fold || stream.is_promised() && !common.settings.mode.follows_behind() {
+        return false;
+    }
+    let is_idle = stream.applied_at_peer == stream.queue.sent_through();
+    if stream.folding.waits_for_room(&stream.queue, room, left, is_idle) {
+        cx.coverage.hit(CoveragePoint::FoldAwaited);
+        return true;
+    }
+    stream.folding.look(&stream.queue, EpochRoom { cost_bytes: left / 2, ..room });
     if stream.folding.epoch().is_some_and(|epoch| stream.queue.first_unsent() == Some(epoch.first())) {
         cx.coverage.hit(CoveragePoint::EpochFolded);
     }
+    false
 }
 
 fn drains_within(bytes: u64, time: Duration, bytes_per_s: u64) -> bool {

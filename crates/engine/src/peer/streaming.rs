@@ -143,11 +143,12 @@ impl Peer {
     /// The next frame of what is sent, if the peer's window and the bytes allow it.
     pub fn next_frame(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Option<(FrameHeader, SendPayload)> {
         self.outbox.fetch_ahead(common, cx);
+        let leaves_from = self.outbox.disk.first_to_leave();
         let (owed, frame) = match &mut self.outbox.sending {
             Sending::Apart => return None,
             Sending::Stream(stream) => {
                 let flushed = common.flush_point();
-                let (header, payload) = stream.next_frame(common, cx, flushed)?;
+                let (header, payload) = stream.next_frame(common, cx, flushed, leaves_from)?;
                 if header.flags & flags::RESYNC == 0 {
                     common.counters.streamed_bytes += data_bytes(&payload);
                 }

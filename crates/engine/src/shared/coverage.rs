@@ -36,6 +36,7 @@ coverage_points! {
     WriteSplitInParts,
     WritesJoined,
     EpochFolded,
+    FoldAwaited,
     QueueContinued,
     QueueRewound,
     UpdateSyncBegan,

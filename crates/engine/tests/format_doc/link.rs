@@ -219,6 +219,10 @@ fn full_queues() -> String {
     setting_values(169, |settings| settings.when_full.word())
 }
 
+fn folds() -> String {
+    setting_values(198, |settings| settings.fold.word())
+}
+
 fn fallbacks() -> String {
     setting_values(172, |settings| settings.fallback.map_or("none", |fallback| fallback.mode.word()))
 }
@@ -238,7 +242,7 @@ fn settings_fields() -> Vec<super::bytes::Field> {
             1,
             2,
             format!(
-                "{}. From here to link weight: the sender's settings. After forced failover counts where both nodes say the same, \
+                "{}. From here to fold: the sender's settings. After forced failover counts where both nodes say the same, \
                  the others are for display. [A further \
                  key](change.md#a-configuration-key) is a new protocol version",
                 modes()
@@ -262,6 +266,7 @@ fn settings_fields() -> Vec<super::bytes::Field> {
         number("fallback after", 8, 0xc1, "ns"),
         number("return after", 8, 0xc2, "ns"),
         number("link weight", 1, 40, "1 to 100"),
+        number("fold", 1, 1, folds()),
     ]
 }
 

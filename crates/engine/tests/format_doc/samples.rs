@@ -9,7 +9,7 @@ use engine::identity::{Confirmed, Identity, Role};
 use engine::journal::{JournalEntry, JournalIndex, RecordKind};
 use engine::limits::{REGION_BYTES, SECTOR_BYTES};
 use engine::queue_log::{self, QueueCell};
-use engine::state::{AfterForcedFailover, CopyDoubts, Degrade, Mode, Pause, Policy, State, WhenFull};
+use engine::state::{AfterForcedFailover, CopyDoubts, Degrade, Fold, Mode, Pause, Policy, State, WhenFull};
 use engine::superblock::{JournalHead, RollbackPoint, Superblock};
 use engine::undo;
 use engine::wire::{self, Ack, FlushPoints, FrameHeader, FrameKind, GroupHello, SyncBegin, Tick, VolumeRange};
@@ -220,6 +220,7 @@ pub fn hello() -> GroupHello {
             queue_bytes: 0xb8,
             queue_items: 0xb9,
             link_weight: 40,
+            fold: Fold::Never,
             start_alone: StartAlone::Wait(Duration::from_nanos(0xba)),
             after_forced_failover: AfterForcedFailover::KeepPromoted,
             when_full: WhenFull::Bitmap,

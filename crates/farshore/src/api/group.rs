@@ -328,6 +328,18 @@ pub struct QueueView {
     /// the disk queue cannot be written: nothing more goes there before the next stream begins
     #[serde(default)]
     pub disk_failed: bool,
+    /// writes that were not sent since the daemon's start, as [later ones that went with them overwrote them](config.md#window-and-memory)
+    #[serde(default)]
+    pub folded_writes: u64,
+    /// bytes: of those writes
+    #[serde(default)]
+    pub folded_bytes: u64,
+    /// writes that travelled joined to their neighbours, each time they did
+    #[serde(default)]
+    pub joined_writes: u64,
+    /// the frames that they became
+    #[serde(default)]
+    pub joined_frames: u64,
     /// of the [log of the queue](config.md#log-of-the-queue)
     #[serde(default)]
     pub log: QueueLogState,

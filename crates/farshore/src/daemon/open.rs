@@ -500,7 +500,6 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
         queue_durable: group.config.layout.queue_durable,
         queue_disk_bytes: queue.map_or(0, |queue| queue.size_bytes()),
         queue_file: queue.map_or(0, |queue| queue.mark()),
-        folds: false,
     }
 }
 

@@ -89,7 +89,6 @@ fn config(id: usize, starts_as: Role, shape: &MachineShape) -> NodeConfig {
         activity: ActivityConfig { extent_bytes: 128 << 10, extents: limits::EXTENTS_MIN },
         history_bytes: limits::HISTORY_BYTES_MIN,
         queue_disk_bytes: 0,
-        folds: true,
         queue_durable: false,
         queue_file: 0,
     };
