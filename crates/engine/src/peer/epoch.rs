@@ -369,6 +369,24 @@ mod tests {
         assert_eq!(folding.sent(Seq(2)), None, "a later grant was larger");
     }
 
+    // proves: rule 20, P8
+    #[test]
+    fn a_little_of_the_window_is_left_while_more_of_it_comes_and_something_folds() {
+        const WINDOW: u64 = 1 << 20;
+        let hot: Vec<Asked> = (0..200).map(|n| write(0, n % 4 * 8, n % 4 * 8 + 8)).collect();
+        let cold: Vec<Asked> = (0..200).map(|n| write(0, n * 8, n * 8 + 8)).collect();
+        let waits = |writes: &[Asked], left: u64, is_idle: bool| {
+            let mut folding = Folding::default();
+            assert!(!folding.waits_for_room(&queue(writes), PLENTY, WINDOW, true), "nothing is on its way");
+            [(); 2].map(|()| folding.waits_for_room(&queue(writes), PLENTY, left, is_idle))
+        };
+        assert_eq!(waits(&hot, WINDOW / 4 - 1, false), [true; 2]);
+        assert_eq!(waits(&hot, WINDOW / 4, false), [false; 2], "there is enough");
+        assert_eq!(waits(&hot, WINDOW / 4 - 1, true), [false; 2], "no more comes");
+        assert_eq!(waits(&cold, WINDOW / 4 - 1, false), [false; 2], "nothing is left out with more");
+        assert_eq!(waits(&hot[..1], WINDOW / 4 - 1, false), [false; 2], "no backlog");
+    }
+
     // proves: rule 20
     #[test]
     fn frames_of_an_epoch_stand_for_what_is_left_out_before_them() {

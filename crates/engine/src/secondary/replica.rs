@@ -123,7 +123,10 @@ impl OrderedReplica {
         self.streaming = false;
     }
 
-    pub fn lost_session(&mut self) {
+    pub fn lost_session(&mut self, cx: &mut Cx) {
+        if self.way.open_epoch().is_some() {
+            cx.coverage.hit(CoveragePoint::EpochCutShort);
+        }
         self.new_session();
         self.ack_due = false;
     }

@@ -37,6 +37,7 @@ coverage_points! {
     WritesJoined,
     EpochFolded,
     FoldAwaited,
+    EpochCutShort,
     QueueContinued,
     QueueRewound,
     UpdateSyncBegan,
