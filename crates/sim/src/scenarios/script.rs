@@ -306,27 +306,34 @@ fn rewrites(steps: &mut Vec<(u64, ScriptStep)>, from: u64, count: u64) {
 /// Over 100 kB/s, so that writes wait, and what is overwritten meanwhile is left out.
 fn folds(name: &'static str, more: impl FnOnce(&mut Vec<(u64, ScriptStep)>)) -> ScriptedScenario {
     let script = in_step(name, Mode::Async, more);
-    ScriptedScenario { options: SimOptions { bytes_per_s: 100_000, folds: true, ..script.options }, ..script }
+    // Memory has room for all that waits, and the peer's window for a step of some writes.
+    let options = SimOptions { bytes_per_s: 100_000, folds: true, queue_bytes: 512 * KIB, ..script.options };
+    let options = SimOptions { window_bytes: 256 * KIB, journal_bytes: 640 * KIB, ..options };
+    ScriptedScenario { options, ..script }
 }
 
 fn folded() -> Vec<ScriptedScenario> {
     let second = |n: u64| n * SECOND;
     vec![
-        folds("fold", |steps| rewrites(steps, second(2), 48)),
+        folds("fold", |steps| {
+            rewrites(steps, second(8), 96);
+            // By then all of it is there.
+            steps.push((second(12), ScriptStep::Flush { volume: 0 }));
+        }),
         folds("fold-link-lost", |steps| {
-            rewrites(steps, second(2), 32);
-            steps.push((second(2) + 150 * MILLISECOND, ScriptStep::Cable([false; 2])));
-            steps.push((second(8), ScriptStep::Cable([true; 2])));
-            rewrites(steps, second(8) + SECOND / 2, 16);
+            rewrites(steps, second(8), 96);
+            steps.push((second(9) + SECOND / 5, ScriptStep::Cable([false; 2])));
+            steps.push((second(17), ScriptStep::Cable([true; 2])));
+            rewrites(steps, second(17) + SECOND / 2, 16);
         }),
         folds("fold-promote", |steps| {
-            rewrites(steps, second(2), 32);
+            rewrites(steps, second(8), 96);
             let crash = ScriptStep::Crash { node: 0, power: true, down_ns: 2 * SECOND };
-            steps.push((second(2) + 150 * MILLISECOND, crash));
-            steps.push((second(3), ScriptStep::Promote { node: 1, force: true }));
-            rewrites(steps, second(3) + SECOND / 2, 16);
-            steps.push((second(6), ScriptStep::Demote(0)));
-            steps.push((second(7), ScriptStep::Sync { full: true }));
+            steps.push((second(9) + SECOND / 5, crash));
+            steps.push((second(10), ScriptStep::Promote { node: 1, force: true }));
+            rewrites(steps, second(10) + SECOND / 2, 16);
+            steps.push((second(14), ScriptStep::Demote(0)));
+            steps.push((second(16), ScriptStep::Sync { full: true }));
         }),
     ]
 }
