@@ -123,6 +123,10 @@ impl WireChecker {
             }
             FrameKind::SyncReady if self.syncs_in_stream(group, node) => _ = self.in_snapshot.remove(&(group, node)),
             FrameKind::GroupHello | FrameKind::GroupState => {
+                if header.kind == FrameKind::GroupHello {
+                    // One that was reset meets its peer anew in the same session, and the stream goes on where it stands.
+                    self.epochs.begins(group, cluster.other(group, node));
+                }
                 // A secondary greets with the position that it has received.
                 if let Some(hello) = GroupHello::decode(payload).filter(|hello| hello.identity.role == Role::Secondary)
                 {
