@@ -60,10 +60,6 @@ faults! {
         "What came of an epoch counts as received, lands and is applied before the last of it is there.";
     EpochLeavesMemory, "epoch-leaves-memory", "P8, rule 20",
         "An epoch is begun of writes that memory lets go of, to the disk queue, before they are sent.";
-    UnflushedFolded, "unflushed-folded", "P1, rule 20",
-        "What is not flushed on the primary is joined and folded.";
-    GrantBackInEpoch, "grant-back-in-epoch", "P8, rule 20",
-        "A grant that goes back counts in the middle of an epoch that was begun under it.";
     JoinedMisplaced, "joined-misplaced", "P2",
         "Writes that travel joined in one frame stand in it in the wrong order.";
     LoggedAfterWrite, "logged-after-write", "rule 5, P3",

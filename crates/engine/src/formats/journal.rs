@@ -23,6 +23,8 @@ const FIXED_BYTES: usize = 128;
 const ENTRY_BYTES: usize = 48;
 /// Records one batch can hold.
 pub const ENTRIES_MAX: usize = (INDEX_BYTES - FIXED_BYTES - 4) / ENTRY_BYTES;
+// One batch holds an epoch.
+const _: () = assert!(crate::limits::EPOCH_FRAMES_MAX <= ENTRIES_MAX);
 const JOURNAL: IndexBlock =
     IndexBlock { magic: *b"FSHBATCH", version: VERSION, bytes: INDEX_BYTES, entries_max: ENTRIES_MAX };
 const QUEUE: IndexBlock = IndexBlock { magic: *b"FSHQUEUB", version: QUEUE_VERSION, ..JOURNAL };
@@ -170,6 +172,9 @@ impl JournalIndex {
         let mut r = FieldDecoder(&block[FIXED_BYTES..]);
         for _ in 0..count {
             index.entries.push(decode_entry(&mut r, index.bytes)?);
+        }
+        if index.first == Seq::NONE {
+            index.first = index.entries.first().map_or(Seq::NONE, |entry| entry.seq);
         }
         let is_laid_out = |e: &JournalEntry| u64::from(e.payload_at).is_multiple_of(META_BLOCK_BYTES);
         (of == BatchOf::Journal || index.entries.iter().all(is_laid_out)).then_some(index)

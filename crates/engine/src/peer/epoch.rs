@@ -81,8 +81,10 @@ pub(super) struct Folding {
     uncounted: (u64, u64),
     /// The most that this session had of the peer's window, since it last had all of it.
     window_bytes: u64,
-    /// Whether with more of it something would be left out from this number on.
-    with_more: Option<(Seq, bool)>,
+    /// Whether with more of it something would be left out from this number on, and the last one looked at.
+    with_more: Option<(Seq, Seq, bool)>,
+    /// It is waited for.
+    is_waiting: bool,
 }
 
 impl Folding {
@@ -106,14 +108,27 @@ impl Folding {
         self.window_bytes = if is_idle { left } else { self.window_bytes.max(left) };
         let worth = (self.window_bytes / WINDOW_PART).min(2 * cost(EPOCH_BYTES_MAX));
         let next = queue.first_unsent().filter(|next| self.epoch.is_none() && *next > self.examined);
-        let Some(next) = next.filter(|_| !is_idle && left < worth) else { return false };
-        let known = self.with_more.filter(|(at, _)| *at == next);
-        let (_, folds) = known.unwrap_or_else(|| {
-            let found = find(queue, EpochRoom { cost_bytes: worth / 2, ..room });
-            (next, found.is_some_and(|(_, folds)| folds))
+        self.is_waiting = next.is_some_and(|next| {
+            !is_idle && left < worth && self.folds_with_more(queue, EpochRoom { cost_bytes: worth / 2, ..room }, next)
         });
-        self.with_more = Some((next, folds));
+        self.is_waiting
+    }
+
+    /// Where nothing is left out, that is known of all numbers that were looked at.
+    fn folds_with_more(&mut self, queue: &StreamQueue, room: EpochRoom, next: Seq) -> bool {
+        let is_known =
+            |(from, through, folds): &(Seq, Seq, bool)| *from == next || !folds && (*from..=*through).contains(&next);
+        let (from, through, folds) = self.with_more.filter(is_known).unwrap_or_else(|| {
+            let found = find(queue, room);
+            found.map_or((next, next, false), |(epoch, folds)| (epoch.first, epoch.last, folds))
+        });
+        self.with_more = Some((from, through, folds));
         folds
+    }
+
+    /// The stream waits for more of the peer's window, though some is left.
+    pub fn is_waiting(&self) -> bool {
+        self.is_waiting
     }
 
     /// All through here was sent. The grant that counts from here on, if another one was put off.
@@ -132,7 +147,7 @@ impl Folding {
     /// The peer may have promised the room for an epoch to others, once it has heard that this node goes by less. So it hears so when the
     /// epoch is sent.
     pub fn grant(&mut self, now: Grant, new: Grant) -> Grant {
-        let goes_back = new.0 < now.0 && self.epoch.is_some() && !injected(Fault::GrantBackInEpoch);
+        let goes_back = new.0 < now.0 && self.epoch.is_some();
         self.later_grant = Some(new).filter(|_| goes_back);
         if goes_back { now } else { new }
     }
@@ -174,15 +189,14 @@ fn find(queue: &StreamQueue, room: EpochRoom) -> Option<(SendEpoch, bool)> {
     let may_be = |item: &&QueueItem| {
         let in_time = item.wall.0.saturating_sub(begins.0) <= EPOCH_TIME.as_nanos() as u64;
         let stays = injected(Fault::EpochLeavesMemory) || room.leaves_from.is_none_or(|from| item.seq < from);
-        let is_flushed = injected(Fault::UnflushedFolded) || item.seq <= room.flushed;
-        !is_barrier(item) && !queue.is_awaited(item) && in_time && is_flushed && stays
+        !is_barrier(item) && !queue.is_awaited(item) && in_time && item.seq <= room.flushed && stays
     };
     let mut standing = Standing::default();
     // What is left of each.
     let mut left: Vec<u64> = Vec::new();
     let (mut frames, mut bytes, mut cost_bytes) = (0, 0, 0);
-    let items: Vec<&QueueItem> = queue.unsent().take(RUN_MAX as usize - 1).take_while(may_be).collect();
-    for (at, item) in items.iter().enumerate() {
+    let mut items: Vec<&QueueItem> = Vec::new();
+    for (at, item) in queue.unsent().take(RUN_MAX as usize - 1).take_while(may_be).enumerate() {
         let (payload, costs) = costs_of(item);
         if frames == EPOCH_FRAMES_MAX
             || bytes + payload > room.bytes.min(EPOCH_BYTES_MAX)
@@ -191,6 +205,7 @@ fn find(queue: &StreamQueue, room: EpochRoom) -> Option<(SendEpoch, bool)> {
             break;
         }
         (frames, bytes, cost_bytes) = (frames + 1, bytes + payload, cost_bytes + costs);
+        items.push(item);
         left.push(item.length);
         standing.write(item.volume, item.offset, item.offset + item.length, at, |owner, lost| {
             left[owner] -= lost.min(left[owner]);
@@ -200,7 +215,7 @@ fn find(queue: &StreamQueue, room: EpochRoom) -> Option<(SendEpoch, bool)> {
             }
         });
     }
-    let (first, last) = (items.first()?, items.get(left.len().checked_sub(1)?)?);
+    let (first, last) = (items.first()?, items.last()?);
     let left_out: Vec<bool> = left.iter().map(|left| *left == 0).collect();
     let folds = left_out.contains(&true);
     let left_out_bytes = items.iter().zip(&left_out).filter(|(_, is_out)| **is_out).map(|(item, _)| item.length).sum();

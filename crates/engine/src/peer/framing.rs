@@ -89,12 +89,7 @@ fn joined<'a>(
         let is_alike = item.flags == first.flags && item.flags & flags::RESYNC == 0;
         let sum = length + item.length;
         let fits = slices.len() < SLICES_MAX && sum <= room.bytes && cost(sum) <= room.cost_bytes;
-        if !continues
-            || !is_alike
-            || !fits
-            || queue.is_awaited(item)
-            || (item.seq > room.flushed && !injected(Fault::UnflushedFolded))
-        {
+        if !continues || !is_alike || !fits || queue.is_awaited(item) || item.seq > room.flushed {
             break;
         }
         slices.push(slice.clone());

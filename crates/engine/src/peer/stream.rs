@@ -174,6 +174,7 @@ impl PeerStream {
     pub fn peer_kept_us(&self, now: Mono, wait_limit: Duration) -> bool {
         let next = self.queue.next_ready();
         !self.open
+            || self.folding.is_waiting()
             || next.is_some_and(|item| self.sent_bytes + item.cost_bytes > self.granted_bytes)
             || self.queue.oldest_sent().is_some_and(|since| now.since(since) >= wait_limit / 2)
     }
@@ -411,9 +412,7 @@ fn epoch_flags(epoch: Option<&SendEpoch>, last: Seq) -> u16 {
 
 /// What one epoch may take. `leaves_from`: from there on memory lets go of what the disk queue takes.
 fn room_for_epoch(cx: &Cx, flushed: Seq, leaves_from: Option<Seq>) -> EpochRoom {
-    // A second of the link, so that what the peer names is no older than that.
-    let bytes = cx.peer.rate.unwrap_or(limits::EPOCH_BYTES_MAX).max(limits::PART_BYTES_MIN);
-    EpochRoom { bytes, cost_bytes: 0, flushed, leaves_from }
+    EpochRoom { bytes: cx.peer.step_bytes, cost_bytes: 0, flushed, leaves_from }
 }
 
 /// What follows is folded where nobody waits for the peer to have it, and nothing but writes travels. True: more of the peer's window, of

@@ -1,6 +1,6 @@
 //! Writers who are held up by a queue that stays full: each for a moment only, and for ever.
 //!
-//! A clock runs on while a writer has waited for room longer than a hundredth of `wait_limit`, and back while none has. When it
+//! A clock runs on while a writer has waited for room longer than a hundredth of `wait_limit` and what the link takes for one step, and back while none has. When it
 //! shows `wait_limit` the policy acts, as for a single write that waited so long (docs/book/decisions/0034-writers-held-up.md).
 
 use core::time::Duration;
@@ -17,6 +17,8 @@ use crate::{Event, Settings, limits};
 pub(crate) struct HeldUp {
     shows: Duration,
     as_of: Mono,
+    /// What is confirmed makes room in steps: one takes the link so long.
+    step: Duration,
     /// People know of it, and not yet that it is over.
     reported: bool,
 }
@@ -24,9 +26,14 @@ pub(crate) struct HeldUp {
 impl HeldUp {
     /// What the clock shows now. `oldest`: since when the first in line waits, `None`: nobody does.
     fn at(&self, now: Mono, oldest: Option<Mono>, settings: &Settings) -> Duration {
-        let from = oldest.map_or(now, |since| since.plus(bearable(settings)).max(self.as_of).min(now));
+        let from = oldest.map_or(now, |since| since.plus(self.bearable(settings)).max(self.as_of).min(now));
         let shows = self.shows.saturating_sub(from.since(self.as_of)) + now.since(from);
         shows.min(limit(settings))
+    }
+
+    /// Who waits no longer than this is not held up: the writers of a group that is merely at its link's speed.
+    fn bearable(&self, settings: &Settings) -> Duration {
+        settings.wait_limit / limits::HELD_UP_SHARE + self.step.min(settings.wait_limit / 4)
     }
 
     pub fn is_reported(&self) -> bool {
@@ -41,13 +48,14 @@ impl HeldUp {
     /// Looks at the clock and says what it shows. True: the policy is to act. `window_open`: a peer window is, and ends by itself.
     pub fn look(&mut self, common: &GroupCommon, cx: &mut Cx, oldest: Option<Mono>, window_open: bool) -> bool {
         let (now, settings) = (cx.now.mono, &common.settings);
+        self.step = cx.peer.step_time();
         self.note(now, oldest, settings);
         if self.reported && self.shows.is_zero() {
             self.reported = false;
             cx.event(common.id(), Event::WritersGoOn);
             return false;
         }
-        let is_held = oldest.is_some_and(|since| now.since(since) > bearable(settings));
+        let is_held = oldest.is_some_and(|since| now.since(since) > self.bearable(settings));
         if !is_held || self.shows < limit(settings) / 2 {
             return false;
         }
@@ -67,11 +75,6 @@ impl HeldUp {
     pub fn note(&mut self, now: Mono, oldest: Option<Mono>, settings: &Settings) {
         (self.shows, self.as_of) = (self.at(now, oldest, settings), now);
     }
-}
-
-/// Who waits no longer than this is not held up: the writers of a group that is merely at its link's speed.
-fn bearable(settings: &Settings) -> Duration {
-    settings.wait_limit / limits::HELD_UP_SHARE
 }
 
 /// When it is too much: as long as one write may wait under the policy.

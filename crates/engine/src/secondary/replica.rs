@@ -208,7 +208,10 @@ impl OrderedReplica {
         }
         match state {
             // Nothing comes before a new stream begins.
-            State::Logging | State::Failed(_) => self.way.window.restart(),
+            State::Logging | State::Failed(_) => {
+                self.way.drop_open_epoch();
+                self.way.window.restart();
+            }
             _ => self.way.window.seen(tick.offset),
         }
         if has_all {

@@ -310,7 +310,7 @@ fn journal_index_table() -> String {
             0,
             "of the queue's log: lower batches were durable when this one was issued; in a journal 0",
         ),
-        number("first", 8, 0x8a8a, "the batch's first number"),
+        number("first", 8, 0x8a8a, "the batch's first number; 0: that of its first entry"),
         zero(24, ""),
         bytes("entry lines", lines, "48 bytes each"),
         zero(28, ""),

@@ -328,7 +328,7 @@ pub struct QueueView {
     /// the disk queue cannot be written: nothing more goes there before the next stream begins
     #[serde(default)]
     pub disk_failed: bool,
-    /// writes that were not sent since the daemon's start, as [later ones that went with them overwrote them](config.md#window-and-memory)
+    /// writes that were left out since the daemon's start, each time they were, as [later ones that went with them overwrote them](config.md#window-and-memory)
     #[serde(default)]
     pub folded_writes: u64,
     /// bytes: of those writes

@@ -299,7 +299,7 @@ pub(super) const ROWS: &[MetricRow] = &[
     row("group_streamed", Some(Bytes), "Data of writes that was handed to the link, each time it was.", Of::GroupSum("streamed_bytes")),
     row("group_joined_writes", None, "Writes that went to the link joined to neighbours, each time they did.", Of::GroupSum("joined_writes")),
     row("group_joined_frames", None, "The frames that they became.", Of::GroupSum("joined_frames")),
-    row("group_folded_writes", None, "Writes that were not sent, as later ones that went with them overwrote them.", Of::GroupSum("folded_writes")),
+    row("group_folded_writes", None, "Writes that were left out, as later ones that went with them overwrote them, each time they were.", Of::GroupSum("folded_writes")),
     row("group_folded", Some(Bytes), "Their bytes.", Of::GroupSum("folded_bytes")),
     row("group_bitmap_written", Some(Bytes), "Written to bitmap and activity log.", Of::GroupSum("bitmap_bytes")),
     row("group_journal_written", Some(Bytes), "Written to the journal.", Of::GroupSum("journal_bytes")),

@@ -49,7 +49,8 @@ impl OrderedReplica {
             // Its primary counts on it until it has flushed its own.
             common.sb.give_up(header.seq);
         }
-        let payload_bytes = if matches!(content, RecordContent::Data(_)) { u64::from(header.payload_bytes) } else { 0 };
+        // Of a volume that is lost too: the primary counts what it sent.
+        let payload_bytes = if header.kind == FrameKind::Data { u64::from(header.payload_bytes) } else { 0 };
         let sets_aside = header.kind == FrameKind::Void && header.flags & flags::SETS_ASIDE != 0;
         if sets_aside && usize::from(header.volume.0) >= common.volumes.len() {
             return common.protocol_error(cx, &format!("number {} for a range outside its volume", header.seq.0));
