@@ -32,7 +32,7 @@ impl OrderedReplica {
             return common
                 .protocol_error(cx, &format!("number {} where {} was expected", header.first().0, expected.0));
         }
-        let Some(continues) = self.continues_epoch(header) else {
+        let Some(continues) = continues_epoch(self, header) else {
             return common.protocol_error(cx, &format!("number {} in an epoch that cannot be", header.seq.0));
         };
         // Of a volume without a device the number alone counts, also where the primary's has grown.
@@ -88,20 +88,6 @@ impl OrderedReplica {
         self.journal.flushed_by_primary(header.flushed.min(header.seq));
         self.trim_if_pressed(common, cx);
         self.ack_due |= header.flags & flags::WANT_RECEIVED != 0;
-    }
-
-    /// Whether what comes next is of the same epoch; `None`: it is of one that cannot be. One batch of the journal has to hold it.
-    fn continues_epoch(&self, header: &FrameHeader) -> Option<bool> {
-        let is_of_one = header.flags & flags::EPOCH != 0;
-        let (records, bytes) = self.way.open_epoch().map_or((0, 0), |open| (open.records, open.payload_bytes));
-        if !is_of_one {
-            return (records == 0).then_some(false);
-        }
-        let is_plain = header.may_be_of_epoch() && header.flags & (flags::RESYNC | flags::SETS_ASIDE) == 0;
-        let bytes = bytes + u64::from(header.payload_bytes);
-        let fits = records < limits::EPOCH_FRAMES_MAX && bytes <= limits::EPOCH_BYTES_MAX && self.journal.takes(bytes);
-        let may_be = is_plain && fits && self.progress.snapshot().is_none();
-        may_be.then_some(header.flags & flags::LAST == 0 && !injected(Fault::EpochLandsOpen))
     }
 
     /// Gathers what has arrived into batches; called when a turn's inputs are handled, so that what arrives together
@@ -230,6 +216,20 @@ impl OrderedReplica {
         common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
         common.wake(Wake::Apply);
     }
+}
+
+/// Whether what comes next is of the same epoch; `None`: it is of one that cannot be. One batch of the journal has to hold it.
+fn continues_epoch(replica: &OrderedReplica, header: &FrameHeader) -> Option<bool> {
+    let is_of_one = header.flags & flags::EPOCH != 0;
+    let (records, bytes) = replica.way.open_epoch().map_or((0, 0), |open| (open.records, open.payload_bytes));
+    if !is_of_one {
+        return (records == 0).then_some(false);
+    }
+    let is_plain = header.may_be_of_epoch() && header.flags & (flags::RESYNC | flags::SETS_ASIDE) == 0;
+    let bytes = bytes + u64::from(header.payload_bytes);
+    let fits = records < limits::EPOCH_FRAMES_MAX && bytes <= limits::EPOCH_BYTES_MAX && replica.journal.takes(bytes);
+    let may_be = is_plain && fits && replica.progress.snapshot().is_none();
+    may_be.then_some(header.flags & flags::LAST == 0 && !injected(Fault::EpochLandsOpen))
 }
 
 fn content_of(header: &FrameHeader, payload: FramePayload) -> Option<RecordContent> {
