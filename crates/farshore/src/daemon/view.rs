@@ -595,6 +595,16 @@ fn queue_log_warning(log: &figures::QueueLogStatus) -> Option<String> {
     ))
 }
 
+/// What the link was spared, and what travelled together.
+fn spared(now: &figures::GroupStatus) -> [(&'static str, u64); 4] {
+    [
+        ("joined_writes", now.joined_writes),
+        ("joined_frames", now.joined_frames),
+        ("folded_writes", now.folded_writes),
+        ("folded_bytes", now.folded_bytes),
+    ]
+}
+
 /// Sums since the start, by dotted name.
 pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapshot) -> api::DaemonCounters {
     let mut counters = BTreeMap::new();
@@ -605,10 +615,6 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapsh
             ("writes", now.writes),
             ("written_bytes", now.written_bytes),
             ("streamed_bytes", now.streamed_bytes),
-            ("joined_writes", now.joined_writes),
-            ("joined_frames", now.joined_frames),
-            ("folded_writes", now.folded_writes),
-            ("folded_bytes", now.folded_bytes),
             ("resynced_bytes", now.resynced_bytes),
             ("compared_bytes", now.compared_bytes),
             ("shipped_bytes", now.shipped_bytes),
@@ -620,6 +626,7 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapsh
             ("queue_disk_bytes", stored.queue),
             ("spilled_bytes", now.queue.spilled_bytes),
         ];
+        let sums = sums.into_iter().chain(spared(now));
         counters.extend(sums.map(|(name, sum)| (format!("group.{}.{name}", group.name), sum)));
         for volume in &group.volumes {
             let export = format!("{}/{}", group.name, volume.name);
