@@ -20,6 +20,9 @@ pub struct FaultsArgs {
     /// Ranges of seeds to try; the median over them is what counts
     #[arg(long, default_value_t = RANGES)]
     ranges: u64,
+    /// Run scenarios alone, until a test fails: those of this file in crates/sim/tests; without a name, all
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    scenarios: Option<String>,
     /// Also add the rows of those that are caught to this file of measurements, of which a test makes the table in
     /// docs/book/simulator.md
     #[arg(long, value_name = "FILE")]
@@ -77,6 +80,12 @@ impl FaultOutcome {
 }
 
 impl FaultRow {
+    /// No world is counted: a test fails, whose name this is.
+    fn of_scenario(fault: &ListedFault, test: String) -> FaultRow {
+        let fault = fault.name.clone();
+        FaultRow { fault, counts: vec![], worlds: vec![], median_count: 0, median_worlds: "scenario", checker: test }
+    }
+
     /// `None`: the median range has missed the fault.
     fn of(fault: &ListedFault, outcomes: &[FaultOutcome], tried: u64) -> Option<FaultRow> {
         let median = median(outcomes, tried);
@@ -105,6 +114,9 @@ pub fn main(arguments: &FaultsArgs) -> Result<ExitCode> {
     ensure!(status.success(), "building the simulator failed; see above");
     let sim = project.target.join("faults/sim").to_string_lossy().into_owned();
     let faults = chosen(list(&sim)?, &arguments.names)?;
+    if let Some(module) = &arguments.scenarios {
+        return shown_by_scenarios(&project, &faults, module, file.as_mut());
+    }
     let outcomes = run_all(&sim, &faults, arguments, |fault, of_fault| {
         let row = FaultRow::of(fault, of_fault, arguments.seeds);
         file.as_mut().zip(row).map_or(Ok(()), |(file, row)| file.add("faults", &[row]))
@@ -227,6 +239,48 @@ fn run_one(sim: &str, name: &str, worlds: Option<&'static str>, from: u64, count
         ["missed", ..] => Ok(FaultOutcome { seeds: count + 1, oracle: "nobody".to_owned(), worlds: None }),
         _ => anyhow::bail!("the simulator said `{text}` of the fault {name}, which is no verdict"),
     }
+}
+
+/// For what no seed shows, or few: a test of the simulator has to fail with the fault in it. That all pass without one the test command shows.
+fn shown_by_scenarios(
+    project: &Project,
+    faults: &[ListedFault],
+    module: &str,
+    mut file: Option<&mut RunFile>,
+) -> Result<ExitCode> {
+    let mut missed = 0;
+    for fault in faults {
+        let shown = failed_scenario(project, &fault.name, module)?;
+        println!("{:<28} {:<22} {}", fault.name, fault.breaks, shown.as_deref().unwrap_or("-"));
+        missed += usize::from(shown.is_none());
+        if let Some((file, test)) = file.as_mut().zip(shown) {
+            file.add("faults", &[FaultRow::of_scenario(fault, test)])?;
+        }
+    }
+    println!("{} faults, {} caught, {missed} missed", faults.len(), faults.len() - missed);
+    Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The first test that fails with the fault in it.
+fn failed_scenario(project: &Project, fault: &str, module: &str) -> Result<Option<String>> {
+    let build = [
+        "nextest",
+        "run",
+        "--cargo-profile",
+        "faults",
+        "--locked",
+        "--package",
+        "sim",
+        "--features",
+        "injected-faults",
+    ];
+    let which = format!("test(/^{module}/) & not test(/^documented::/)");
+    let run = [&build[..], &["-E", &which]].concat();
+    let output = project.command("cargo").args(run).env("FARSHORE_INJECT", fault).env("NO_COLOR", "1").output()?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(text.contains("Summary ["), "the scenarios did not run with the fault {fault}:\n{text}");
+    let failed = text.lines().find(|line| line.trim_start().starts_with("FAIL ["));
+    Ok(failed.and_then(|line| line.rsplit("::").next()).map(|name| format!("`{}`", name.trim())))
 }
 
 /// The worlds that caught the faults, of each kind, without a fault. Two at least: of one alone each step would be told.

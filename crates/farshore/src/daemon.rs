@@ -196,6 +196,7 @@ fn ask_by(peers: Rc<PeerDesk>) -> PeerAsk {
         Box::pin(async move {
             match request {
                 ApiRequest::TakeOver { .. }
+                | ApiRequest::Rest { .. }
                 | ApiRequest::Lend { .. }
                 | ApiRequest::Keep { .. }
                 | ApiRequest::Sync { .. }

@@ -525,10 +525,11 @@ fn serves_another_group_beside(pair: &mut Pair) {
 fn a_node_that_was_promoted_by_force_is_not_demoted_behind_that() {
     let mut pair = Pair::new(&PairPlan { volumes: &VOLUMES, volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
     serves_another_group_beside(&mut pair);
-    assert!(pair.stop(Side::Near).success());
+    pair.stop_both();
     fs::remove_file(pair.device(Side::Near, "data")).expect("a disk");
     is_agreed_on(&pair, "data");
-    pair.serve(Side::Near);
+    is_announced(&pair);
+    Side::BOTH.iter().for_each(|node| pair.serve(*node));
     let promote = serde_json::json!({ "request": "promote", "group": GROUP, "force": true });
     let (until, mut is_cut) = (Instant::now() + Duration::from_secs(30), false);
     loop {
@@ -655,15 +656,13 @@ fn no_node_is_promoted_that_the_next_start_would_demote() {
     pair.until("it serves", |pair| pair.try_qemu_io(Side::Near, "log", &["read -P 7 1M 64k"]).0);
 }
 
-/// The state disk answered nothing for 20 s just when the record of a reverse sync that was refused was to go: what was refused was carried
-/// out when that disk answered again.
-#[test]
-fn what_is_refused_is_not_carried_out_when_the_state_disk_answers_again() {
-    if must_skip_stores("what_is_refused_is_not_carried_out_when_the_state_disk_answers_again") {
-        return;
-    }
-    let mut pair = Pair::new(&PairPlan { volumes: &VOLUMES, volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
-    let store = store_of_group(&pair, Side::Near);
+/// The command before near's demotion goes on, which ran so many times.
+fn command_goes_on(pair: &Pair, run: usize) {
+    fs::write(pair.path(&format!("hook.{run}")), "").expect("written");
+}
+
+/// A reverse sync leaves its dead disk out, and meanwhile somebody else begins to demote the node, whose command runs, and will say no.
+fn goes_beside_a_demotion(pair: &mut Pair) -> (Background, Background) {
     let (hook, ran) = (pair.path("hook"), pair.path("ran"));
     let script = format!(
         "#!/bin/sh\necho >> {}\nwhile ! [ -e $0.$(wc -l < {0}) ]; do sleep 0.05; done\n[ $(wc -l < {0}) != 2 ]\n",
@@ -673,9 +672,8 @@ fn what_is_refused_is_not_carried_out_when_the_state_disk_answers_again() {
     fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).expect("its mode");
     let line = format!("hooks.before_demote = [\"{}\"]\njournal = \"16MiB\"\n", hook.display());
     pair.edit_config("journal = \"16MiB\"\n", &line);
-    let go_on = |pair: &Pair, run: usize| fs::write(pair.path(&format!("hook.{run}")), "").expect("written");
     let runs = || fs::read_to_string(&ran).unwrap_or_default().lines().count();
-    serves_another_group_beside(&mut pair);
+    serves_another_group_beside(pair);
     assert!(pair.stop(Side::Near).success());
     fs::remove_file(pair.device(Side::Near, "data")).expect("a disk");
     pair.serve(Side::Near);
@@ -684,7 +682,7 @@ fn what_is_refused_is_not_carried_out_when_the_state_disk_answers_again() {
     pair.until("it is about to begin", |_| runs() == 1);
     // The group begins anew without its disk, and behind that the daemon waits for the other group's link.
     pair.relay().cut();
-    go_on(&pair, 1);
+    command_goes_on(pair, 1);
     let mut demotion = None;
     pair.until("somebody else begins to demote it", |pair| {
         let again = demotion.as_mut().is_none_or(Background::has_ended);
@@ -693,14 +691,58 @@ fn what_is_refused_is_not_carried_out_when_the_state_disk_answers_again() {
         }
         runs() == 2
     });
+    (typed, demotion.expect("it was typed"))
+}
+
+/// The reverse sync was refused, and its record could not be removed at once: a stop behind that opened the exports, and nobody was answered there.
+#[test]
+fn a_stop_lets_go_of_those_that_were_held_for_a_demotion() {
+    let mut pair = Pair::new(&PairPlan { volumes: &VOLUMES, volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    let (typed, demotion) = goes_beside_a_demotion(&mut pair);
+    let kept = Unchangeable::new(record(&pair));
+    pair.relay().restore();
+    let (is_done, said) = typed.finish(&mut pair);
+    assert!(!is_done && said.contains("a demotion is under way already"), "{said}");
+    command_goes_on(&pair, 2);
+    demotion.finish(&mut pair);
+    if let Err(why) = &kept {
+        let needed = format!("root, and files that nobody can remove ({why})");
+        must_skip("a_stop_lets_go_of_those_that_were_held_for_a_demotion", &[(&needed, false)]);
+        return;
+    }
+    assert!(pair.status(Side::Near)["reverse"]["why"].to_string().contains("cannot be written"));
+    drop(kept);
+    let said = pair.done(Side::Near, &["sync", GROUP, "--reverse", "--stop"]);
+    assert!(said.contains("this node is the primary"), "{said}");
+    let at_far = pair.path("far/state/groups").join(GROUP).join("reverse");
+    assert!(!at_far.exists(), "the other node has not heard of that");
+    let mut client = pair.start_qemu_io(Side::Near, "log", &["write -P 6 0 64k", "flush"]);
+    let until = Instant::now() + Duration::from_secs(5);
+    while !client.has_ended() {
+        assert!(Instant::now() < until, "it waits for good: {}", pair.log(Side::Near));
+    }
+    let (is_done, said) = client.finish(&mut pair);
+    assert!(is_done, "{said}");
+}
+
+/// The state disk answered nothing for 20 s just when the record of a reverse sync that was refused was to go: what was refused was carried
+/// out when that disk answered again.
+#[test]
+fn what_is_refused_is_not_carried_out_when_the_state_disk_answers_again() {
+    if must_skip_stores("what_is_refused_is_not_carried_out_when_the_state_disk_answers_again") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan { volumes: &VOLUMES, volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    let store = store_of_group(&pair, Side::Near);
+    let (typed, demotion) = goes_beside_a_demotion(&mut pair);
     store.hang();
     let hung = Instant::now();
     let (is_done, said) = typed.finish(&mut pair);
     assert!(!is_done && said.contains("is the primary still"), "{said}");
     std::thread::sleep(Duration::from_secs(20).saturating_sub(hung.elapsed()));
     store.answer_again();
-    go_on(&pair, 2);
-    let (is_done, said) = demotion.expect("it was typed").finish(&mut pair);
+    command_goes_on(&pair, 2);
+    let (is_done, said) = demotion.finish(&mut pair);
     assert!(!is_done, "{said}");
     pair.relay().restore();
     let until = Instant::now() + Duration::from_secs(5);
@@ -708,7 +750,7 @@ fn what_is_refused_is_not_carried_out_when_the_state_disk_answers_again() {
         assert!(is_primary(&pair, Side::Near), "{}", pair.log(Side::Near));
     }
     pair.until("nothing is left of it", |pair| !record(pair).exists());
-    go_on(&pair, 3);
+    command_goes_on(&pair, 3);
     pair.until("it is done", |pair| pair.output_of(Side::Near, &["sync", GROUP, "--reverse", "--yes"]).0 < 2);
     until_served_by_far(&mut pair);
 }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use engine::cell::BYTES;
+use engine::superblock::Superblock;
 use forgetful::ForgetfulStore;
 
 use crate::common::{GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
@@ -88,6 +90,50 @@ fn without_the_directory_groups_go_on_without_a_disk_queue() {
     writes_without_line(&pair);
     assert!(pair.status(Side::Near)["queue"]["disk_bytes"].as_u64() > Some(4 * MIB));
     heals(pair);
+}
+
+/// Each copy of the superblock of the group.
+fn changes_superblock(pair: &Pair, node: Side, change: impl Fn(&mut [u8])) {
+    let path = pair.path(node.name()).join("state/groups/g/superblock");
+    let mut bytes = fs::read(&path).expect("its superblock");
+    bytes.chunks_mut(BYTES).for_each(change);
+    fs::write(&path, bytes).expect("written");
+}
+
+// proves: P4
+/// A start was cut short while it wrote what the queue holds, or the superblock says nothing of that any more. The group is taken out of the file, to
+/// come again later: its queue was gone then, and with it what its volumes need.
+#[test]
+fn a_group_that_leaves_keeps_the_queue_that_its_volumes_need() {
+    let group = "queue.disk = \"16MiB\"\n";
+    let mut pair = Pair::new(&PairPlan { volumes: &["data"], volume_bytes: 4 * MIB, group, ..PairPlan::DEFAULT });
+    pair.first_sync();
+    pair.stop_both();
+    changes_superblock(&pair, Side::Near, |copy| {
+        if let Ok(mut found) = Superblock::decode(copy) {
+            found.queue_redo = true;
+            copy.copy_from_slice(&found.encode()[..BYTES]);
+        }
+    });
+    changes_superblock(&pair, Side::Far, |copy| copy[200] ^= 1);
+    pair.edit_config(group, "queue.disk = \"8MiB\"\n");
+    Side::BOTH.iter().for_each(|node| pair.serve(*node));
+    assert!(pair.log(Side::Near).contains("set 'queue.disk' and 'queues' back"), "{}", pair.log(Side::Near));
+    let text = fs::read_to_string(pair.config()).expect("a configuration");
+    let (head, _) = text.split_once("[groups.").expect("its groups come last");
+    let other = "[groups.h]\nprimary = \"near\"\nsecondary = \"far\"\nmode = \"async\"\njournal = \"16MiB\"\nwindow = \"4MiB\"\nqueue.disk = 0\n\
+                 [groups.h.volumes.web]\nnear = \"near/web\"\nfar = \"far/web\"\n";
+    fs::write(pair.config(), head.to_owned() + other).expect("written");
+    for node in Side::BOTH {
+        fs::File::create(pair.device(node, "web")).and_then(|disk| disk.set_len(4 * MIB)).expect("a disk");
+    }
+    for node in Side::BOTH {
+        let queue = pair.path(node.name()).join("state/groups/g/queue");
+        let before = fs::metadata(&queue).map(|facts| facts.len()).ok();
+        pair.done(node, &["config", "apply"]);
+        assert_eq!(fs::metadata(&queue).map(|facts| facts.len()).ok(), before.filter(|_| before.is_some()));
+        assert!(before.is_some() && pair.log(node).contains("its disk queue stays"), "{before:?} {}", pair.log(node));
+    }
 }
 
 // proves: P1, P8

@@ -10,7 +10,7 @@ use crate::common::{Background, DEADLINE, GROUP, Pair, PairPlan, Side, expect, m
 use crate::dead_primary::{is_agreed_on, is_announced, two_volumes, until_served_by_far};
 use crate::disk_calls::ControlLine;
 use crate::reverse_sync::{served_by_far, until_home};
-use crate::role_hooks::{pair as with_hooks, ran};
+use crate::role_hooks::{pair as with_hooks, ran, with_hooks as hooked};
 
 const STOP: [&str; 4] = ["sync", GROUP, "--reverse", "--stop"];
 const MIB: u64 = 1 << 20;
@@ -188,6 +188,59 @@ fn goes_on(pair: &mut Pair, typed: Background) {
     pair.qemu_io(Side::Near, "data", &["write -P 8 0 4k", "flush"]);
 }
 
+// proves: P1, P6
+/// Clients were held for a demotion of which nobody knew whether it is on record. Told to stop before the reset they waited on, and what they had asked
+/// landed at the next promotion, over what others had written at the other node.
+#[test]
+fn what_was_held_for_a_demotion_of_which_nobody_knows_lands_nowhere() {
+    if must_skip_stores("what_was_held_for_a_demotion_of_which_nobody_knows_lands_nowhere") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan { forgets: true, ..plan() });
+    let ran = hooked(&pair, BEFORE_DEMOTE, SLOW);
+    pair.first_sync();
+    // The write of the superblock is one of these calls.
+    let mut calls = [2, 1, 3, 0, 4, 5, 6, 7].iter().cycle();
+    let client = loop {
+        pair.wait_for_rest(Side::Near);
+        let _ = fs::remove_file(&ran);
+        fs::write(pair.path("slow"), "").expect("written");
+        let typed = Background::start(pair.command(Side::Near, &["sync", GROUP, "--reverse"]));
+        pair.until("near's command runs", |_| ran.exists());
+        let client = pair.start_qemu_io(Side::Near, "data", &["sleep 800", "write -P 9 0 64k", "flush"]);
+        pair.until("it is attached", |pair| pair.status(Side::Near)["volumes"][0]["clients"] == 1);
+        pair.fail_call_after(Side::Near, *calls.next().expect("they cycle"), rustix::io::Errno::IO.raw_os_error());
+        fs::remove_file(pair.path("slow")).expect("it was there");
+        let (_, said) = typed.finish(&mut pair);
+        println!("{:?}: {said}", pair.fail_no_call(Side::Near));
+        let is_unknown = said.contains("it is not known whether the new role is on record");
+        if is_unknown {
+            expect(&pair.run(Side::Near, &STOP), 0, &["the exports of this node are closed"]);
+            pair.done(Side::Near, &["reset", GROUP]);
+            if !is_primary(&pair, Side::Near) {
+                break client;
+            }
+        }
+        drop(client);
+        if pair.status(Side::Near)["state"] == "failed" {
+            pair.done(Side::Near, &["reset", GROUP]);
+        }
+        until_home(&mut pair, Side::Near);
+        let _ = pair.output_of(Side::Near, &["sync", GROUP]);
+    };
+    // It has asked by then, if it was not cut off.
+    std::thread::sleep(Duration::from_millis(500));
+    pair.until("far is promoted", |pair| pair.output_of(Side::Far, &["promote", GROUP, "--force", "--yes"]).0 < 2);
+    pair.qemu_io(Side::Far, "data", &["write -P 6 0 64k", "flush"]);
+    let _ = pair.output_of(Side::Far, &["sync", GROUP]);
+    pair.wait_for(Side::Far, "replicating");
+    pair.until("it hands over", |pair| pair.output_of(Side::Far, &["switchover", GROUP, "--to", "near"]).0 < 2);
+    let (is_done, said) = client.finish(&mut pair);
+    assert!(!is_done, "{said}");
+    pair.until("near is the primary", |pair| is_primary(pair, Side::Near));
+    pair.qemu_io(Side::Near, "data", &["read -P 6 0 64k"]);
+}
+
 /// The answer was that it had not begun, and then it went on without a record: nobody was ever to take over again.
 #[test]
 fn what_is_being_begun_is_not_stopped_beside_that() {
@@ -195,6 +248,57 @@ fn what_is_being_begun_is_not_stopped_beside_that() {
     expect(&pair.run(Side::Near, &STOP), 2, &["nothing was changed"]);
     assert!(record(&pair, Side::Near).exists());
     goes_on(&mut pair, typed);
+}
+
+// proves: rule 13
+/// The node that was to serve was told to stop while a command ran here: this node was demoted all the same, its clients were cut off, and nobody was
+/// primary; or the other node was the primary for its own clients.
+#[test]
+fn a_reverse_sync_that_was_stopped_at_the_other_node_changes_no_role() {
+    let (mut pair, typed) = being_begun();
+    let client =
+        pair.start_qemu_io(Side::Near, "data", &["write -P 7 0 64k", "sleep 2500", "write -P 8 0 64k", "flush"]);
+    let is_refused = |pair: &mut Pair, typed: Background| {
+        expect(&pair.run(Side::Far, &STOP), 0, &["does not serve the clients of node near"]);
+        fs::remove_file(pair.path("slow")).expect("it was there");
+        let (is_done, said) = typed.finish(pair);
+        assert!(!is_done && said.contains("was told meanwhile to serve no clients of this node"), "{said}");
+        assert!(is_primary(pair, Side::Near) && !is_primary(pair, Side::Far) && !record(pair, Side::Near).exists());
+    };
+    is_refused(&mut pair, typed);
+    let (is_done, said) = client.finish(&mut pair);
+    assert!(is_done, "{said}");
+    // The same where something is given up.
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "data", &["write -P 9 0 64k", "flush"]);
+    fs::write(pair.path("slow"), "").expect("written");
+    fs::remove_file(ran(&pair)).expect("it ran");
+    let typed = Background::start(pair.command(Side::Near, &["sync", GROUP, "--reverse", "--yes"]));
+    pair.until("near's command runs", |pair| ran(pair).exists());
+    is_refused(&mut pair, typed);
+    pair.qemu_io(Side::Near, "data", &["read -P 9 0 64k", "write -P 8 0 64k", "flush"]);
+}
+
+/// Clients were held while the command behind the demotion ran, although the other node served by then; or that was promoted behind the command only.
+#[test]
+fn clients_are_served_while_a_command_behind_the_demotion_runs() {
+    let mut pair = with_hooks("hooks.after_demote = HOOK\nhooks.timeout = \"60s\"", SLOW);
+    pair.wait_for_rest(Side::Near);
+    for (yes, pattern) in [(&[][..], 7), (&["--yes"], 8)] {
+        fs::write(pair.path("slow"), "").expect("written");
+        let typed = Background::start(pair.command(Side::Near, &[&["sync", GROUP, "--reverse"], yes].concat()));
+        let ran = ran(&pair);
+        pair.until("near's command runs", |_| ran.exists());
+        let write = format!("write -P {pattern} 0 64k");
+        pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &[&write, "flush"]).0);
+        assert!(is_primary(&pair, Side::Far) && pair.path("slow").exists());
+        goes_on(&mut pair, typed);
+        pair.qemu_io(Side::Near, "data", &["read -P 8 0 4k", &format!("read -P {pattern} 4k 60k")]);
+        pair.wait_for(Side::Near, "replicating");
+        pair.done(Side::Near, &["logging", GROUP]);
+        pair.qemu_io(Side::Near, "data", &["write -P 9 0 64k", "flush"]);
+        fs::remove_file(&ran).expect("it ran");
+    }
 }
 
 /// Clients were held for as long as commands ran that might have it refused.
@@ -224,11 +328,10 @@ fn a_restart_of_the_node_that_is_to_serve_forgets_nothing() {
 
 /// Far serves, and runs its command before it hands over to near again.
 fn being_ended() -> Pair {
-    let mut pair = with_hooks(BEFORE_DEMOTE, SLOW);
+    let mut pair = with_hooks(BEFORE_DEMOTE, &format!("[ $FARSHORE_NODE = near ] || {SLOW}"));
     pair.wait_for_rest(Side::Near);
-    served_by_far(&mut pair);
     fs::write(pair.path("slow"), "").expect("written");
-    pair.done(Side::Far, &["sync", GROUP]);
+    pair.done(Side::Near, &["sync", GROUP, "--reverse"]);
     let ran = ran(&pair);
     pair.until("far's command runs", |_| {
         fs::read_to_string(&ran).unwrap_or_default().lines().any(|line| line.starts_with("before_demote far"))
@@ -262,8 +365,122 @@ fn clients_are_served_while_a_command_before_the_end_runs() {
 fn a_node_that_hands_over_is_not_told_to_stop_beside_that() {
     let mut pair = being_ended();
     expect(&pair.run(Side::Far, &STOP), 2, &["a switchover is under way already"]);
+    // Home does not wait for the answer any more, and heard that it was stopped: then it took over.
+    pair.kill(Side::Near);
+    pair.serve(Side::Near);
+    pair.until("near is told that it goes on", |pair| {
+        pair.status(Side::Near)["reverse"]["why"].to_string().contains("is under way already")
+    });
+    expect(&pair.run(Side::Near, &STOP), 2, &["nothing was changed", "node far says", "is changing its role"]);
     fs::remove_file(pair.path("slow")).expect("it was there");
     until_home(&mut pair, Side::Near);
+}
+
+// proves: P1
+/// A promotion by force at home goes over content of which nobody says that it is in order. The other node hands over beside that, and has home come to
+/// rest: clients went on as if the promotion were in order.
+#[test]
+fn a_forced_promotion_cuts_clients_off_whatever_the_other_node_is_about_to_do() {
+    let lines = "hooks.before_demote = HOOK\nhooks.before_promote = HOOK\nhooks.timeout = \"60s\"";
+    let mut pair = with_hooks(lines, "while [ -e \"$0.$FARSHORE_HOOK.$FARSHORE_NODE\" ]; do sleep 0.1; done");
+    pair.wait_for_rest(Side::Near);
+    let (demotes, promotes) = (pair.path("hook.before_demote.far"), pair.path("hook.before_promote.near"));
+    fs::write(&demotes, "").expect("written");
+    pair.done(Side::Near, &["sync", GROUP, "--reverse"]);
+    let has_run = |pair: &Pair, line: &str| fs::read_to_string(ran(pair)).is_ok_and(|text| text.contains(line));
+    pair.until("far's command runs", |pair| has_run(pair, "before_demote far"));
+    let client =
+        pair.start_qemu_io(Side::Near, "data", &["write -P 7 0 64k", "sleep 2500", "write -P 8 0 64k", "flush"]);
+    pair.until("it is attached", |pair| pair.status(Side::Near)["volumes"][0]["clients"] == 1);
+    fs::write(&promotes, "").expect("written");
+    let typed = Background::start(pair.command(Side::Near, &["promote", GROUP, "--force"]));
+    pair.until("near's command runs", |pair| has_run(pair, "before_promote near far g yes"));
+    fs::remove_file(&demotes).expect("it was there");
+    std::thread::sleep(Duration::from_millis(700));
+    fs::remove_file(&promotes).expect("it was there");
+    let (_, said) = typed.finish(&mut pair);
+    assert!(is_primary(&pair, Side::Near), "{said}");
+    let (is_done, said) = client.finish(&mut pair);
+    assert!(!is_done, "{said}");
+}
+
+// proves: P1, P6
+/// Home had asked the other node before its command ran, which took minutes: what was typed there meanwhile went unseen.
+#[test]
+fn what_others_wrote_while_a_command_ran_at_home_is_not_overwritten_by_what_waits() {
+    let mut pair = with_hooks("hooks.before_promote = HOOK\nhooks.timeout = \"60s\"", SLOW);
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["switchover", GROUP, "--to", "far"]);
+    pair.wait_for_rest(Side::Far);
+    pair.done(Side::Far, &["demote", GROUP]);
+    pair.stop_both();
+    has_part(&pair, Side::Near, "home");
+    has_part(&pair, Side::Far, "server");
+    let _ = fs::remove_file(ran(&pair));
+    fs::write(pair.path("slow"), "").expect("written");
+    Side::BOTH.iter().for_each(|node| pair.serve(*node));
+    pair.until("near is about to be promoted", |pair| ran(pair).exists());
+    let client = pair.start_qemu_io(Side::Near, "data", &["write -P 9 0 64k", "flush"]);
+    pair.done(Side::Far, &["promote", GROUP, "--force", "--skip-hooks"]);
+    pair.qemu_io(Side::Far, "data", &["write -P 6 0 64k", "flush"]);
+    pair.until("near is synced", |pair| {
+        let _ = pair.output_of(Side::Far, &["sync", GROUP]);
+        pair.status(Side::Far)["state"] == "replicating"
+    });
+    pair.done(Side::Far, &["demote", GROUP]);
+    // It is heard by then.
+    std::thread::sleep(Duration::from_millis(300));
+    fs::remove_file(pair.path("slow")).expect("it was there");
+    let (is_done, said) = client.finish(&mut pair);
+    assert!(!is_done, "{said}");
+    pair.until("near is promoted", |pair| {
+        is_primary(pair, Side::Near) || pair.output_of(Side::Near, &["promote", GROUP]).0 < 2
+    });
+    pair.qemu_io(Side::Near, "data", &["read -P 6 0 64k"]);
+}
+
+/// The number of the reverse sync that this node has on record.
+fn number(pair: &Pair, node: Side) -> u64 {
+    let text = fs::read_to_string(record(pair, node)).expect("a record");
+    let id = text.lines().find_map(|line| line.strip_prefix("id ")).expect("which one it is");
+    u64::from_str_radix(id, 16).expect("a number")
+}
+
+/// A word about an earlier one came late, and ended the next one.
+#[test]
+fn a_late_word_about_an_earlier_reverse_sync_ends_nothing() {
+    let mut pair = Pair::replicating(&plan());
+    served_by_far(&mut pair);
+    let this = number(&pair, Side::Far);
+    assert_eq!(number(&pair, Side::Near), this);
+    let ends = |pair: &Pair, reverse: u64, home_serves: bool| {
+        let order = serde_json::json!({ "request": "lend", "group": GROUP, "ends": true, "home_serves": home_serves, "reverse": reverse });
+        let reply = pair.ask(Side::Near, &serde_json::json!({ "request": "on", "node": "far", "order": order }));
+        println!("{reply}");
+        reply["unchanged"] == true
+    };
+    for home_serves in [false, true] {
+        assert!(ends(&pair, this ^ 1, home_serves) && record(&pair, Side::Far).exists());
+    }
+    pair.qemu_io(Side::Near, "data", &["write -P 7 0 64k", "flush"]);
+    assert!(!ends(&pair, this, false) && !record(&pair, Side::Far).exists());
+    pair.until("its exports are open", |pair| pair.try_qemu_io(Side::Far, "data", &["read -P 7 0 64k"]).0);
+}
+
+/// The word that a reverse sync has not begun was lost. The node that was to serve is promoted for clients of its own before it has asked: its exports
+/// were closed to everybody, and the answer was that it is done.
+#[test]
+fn a_node_that_is_to_serve_nobody_elses_clients_is_open_once_it_is_promoted() {
+    let mut pair = Pair::replicating(&plan());
+    pair.wait_for_rest(Side::Near);
+    pair.stop(Side::Far);
+    has_part(&pair, Side::Far, "server");
+    pair.serve(Side::Far);
+    pair.wait_for(Side::Near, "replicating");
+    pair.done(Side::Near, &["demote", GROUP]);
+    pair.until("far has heard", |pair| pair.output_of(Side::Far, &["promote", GROUP]).0 == 0);
+    assert!(!record(&pair, Side::Far).exists());
+    pair.qemu_io(Side::Far, "data", &["write -P 3 0 64k", "flush"]);
 }
 
 /// Typed on the node that had served, it had that demoted before home refused it: nobody was primary.

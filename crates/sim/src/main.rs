@@ -8,12 +8,9 @@ use std::time::{Duration, Instant};
 
 use sim::runner::{SeedTotals, SeedVerdict, check_run, check_scenario, run_many, shrink};
 use sim::scenarios::enumerate::{CrashDepth, CrashReport, enumerate};
+use sim::scenarios::histories::{self, History};
 use sim::scenarios::script;
 use sim::scenarios::sparse::{SparseScenario, run_sparse};
-use sim::scenarios::{
-    self,
-    histories::{self, History},
-};
 use sim::simulation::{SeedRun, run_crowd, run_life, run_seed, run_skirmish, run_wide};
 use sim::tally::RunTally;
 use sim::trips::Trip;
@@ -357,7 +354,6 @@ fn histories(depth: usize) -> ExitCode {
 }
 
 fn one_history(history: &History) -> ExitCode {
-    scenarios::may_inject();
     let Some(objection) = history.tell() else {
         println!("its last event changes nothing");
         return ExitCode::from(3);

@@ -24,14 +24,6 @@ pub const FOR_EVER: u64 = 100_000 * SECOND;
 /// The one group of a scenario. Node 0 starts as its primary.
 pub const GROUP: GroupId = GroupId(0);
 
-/// For faults that no seed shows, or few: with the feature, the scenarios that call this run with the one that `FARSHORE_INJECT` names.
-pub fn may_inject() {
-    #[cfg(feature = "injected-faults")]
-    if let Ok(fault) = std::env::var("FARSHORE_INJECT") {
-        assert!(engine::injected_fault::inject(&fault), "there is no fault {fault}");
-    }
-}
-
 /// A fast disk, 100 Mbit/s and 1 ms each way, two volumes of 1 MiB.
 pub fn options(mode: Mode, policy: Policy) -> SimOptions {
     SimOptions {

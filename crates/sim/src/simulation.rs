@@ -111,6 +111,14 @@ pub fn run_crowd(seed: u64, verbose: bool) -> RunOutcome {
     simulation.strikes([0, 5 * SECOND, 30 * SECOND], CROWD_STRIKES, CROWD_LIMIT)
 }
 
+/// With the feature, all of a process that has no option for it runs with the fault that `FARSHORE_INJECT` names: scenarios, for what seeds do not show.
+fn may_inject() {
+    #[cfg(feature = "injected-faults")]
+    if let Ok(fault) = std::env::var("FARSHORE_INJECT") {
+        assert!(engine::injected_fault::inject(&fault), "there is no fault {fault}");
+    }
+}
+
 pub struct Simulation {
     pub world: World,
     operator: Operator,
@@ -120,6 +128,7 @@ pub struct Simulation {
 
 impl Simulation {
     pub fn new(options: SimOptions, verbose: bool) -> Simulation {
+        may_inject();
         let first_records = mirrored::first_records(&options);
         Simulation {
             world: World::new(options, first_records, verbose),

@@ -10,7 +10,7 @@ use engine::state::{Degrade, Mode, Policy, State};
 use engine::{Command, CommandResult, NodeId, RefusalCode, VolumeId};
 use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, node_failed, options, state};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, node_failed, options, state};
 use sim::world::resets::{attaches, detaches};
 
 const LOST: VolumeId = VolumeId(1);
@@ -19,7 +19,6 @@ const COMES_WITH: u8 = 0x33;
 const REJOIN: Command = Command::Rejoin { volume: LOST };
 
 fn peace(mode: Mode) -> ScenarioWorld {
-    may_inject();
     let roomy = SimOptions { queue_bytes: 8 * MIB, wait_limit_ms: 30_000, ..options(mode, Policy::Degrade) };
     let mut world = ScenarioWorld::in_peace(SimOptions { degrade: Degrade::Queue, ..roomy });
     world.write_done(0, 0, 8 * KIB);
@@ -123,6 +122,27 @@ fn the_others_go_on_in_order_without_a_disk_of_the_secondary() {
         is_attached(&mut world, 1);
         rejoins(&mut world);
     }
+}
+
+// proves: P8
+/// What was queued for its volume is more than the peer's window, and is dropped there: none of it counts against the window for good.
+#[test]
+fn what_is_queued_for_a_dead_disk_does_not_use_up_the_window() {
+    let small = SimOptions { window_bytes: 256 * KIB, queue_bytes: 8 * MIB, ..options(Mode::Async, Policy::Degrade) };
+    let mut world = ScenarioWorld::in_peace(SimOptions { degrade: Degrade::Queue, ..small });
+    world.write_done(0, 0, 8 * KIB);
+    world.until("all is applied", ScenarioWorld::in_step);
+    let syncs = world.figures(0).resynced_bytes;
+    world.cut([false; 2]);
+    for n in 0..60 {
+        world.write_done(1, n % 16 * 64 * KIB, 64 * KIB);
+    }
+    writes(&mut world, true);
+    is_detached(&mut world, 1);
+    world.restore_path();
+    replicates(&mut world);
+    others_are_there(&mut world);
+    assert_eq!(world.figures(0).resynced_bytes, syncs, "the order of the others stood");
 }
 
 /// What failed the group was that disk: the others are as they were.
@@ -608,7 +628,6 @@ struct DrawnLife {
 
 impl DrawnLife {
     fn new(seed: u64) -> DrawnLife {
-        may_inject();
         let mode = [Mode::Sync, Mode::Async, Mode::Nearsync][(seed % 3) as usize];
         let degrade = if seed.is_multiple_of(2) { Degrade::Queue } else { Degrade::Logging };
         let roomy = SimOptions { queue_bytes: 2 * MIB, wait_limit_ms: 2_000, ..options(mode, Policy::Degrade) };

@@ -7,7 +7,7 @@ use engine::limits::{KIB, MIB};
 use engine::state::{Degrade, Mode, Policy, State, WhenFull};
 use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const PRIMARY: usize = 0;
 const SECONDARY: usize = 1;
@@ -25,7 +25,6 @@ fn small_memory(queue_disk_bytes: u64) -> SimOptions {
 }
 
 fn in_step(options: SimOptions) -> ScenarioWorld {
-    may_inject();
     let mut world = ScenarioWorld::in_peace(options);
     world.write_done(0, 0, 8 * KIB);
     world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);

@@ -36,12 +36,12 @@ fn value<'a>(line: &'a str, key: &str) -> &'a str {
 }
 
 /// The median of the ranges, then each range. What is not of the median's kind of worlds says so; seeds go without saying. A line without
-/// ranges is of a fault whose seeds nobody has counted.
+/// ranges is of a fault of which a scenario is known, and no count.
 fn figures(line: &str) -> String {
-    if value(line, "counts").is_empty() {
-        return "not counted yet".to_owned();
-    }
     let median_worlds = value(line, "median_worlds");
+    if value(line, "counts").is_empty() {
+        return format!("{median_worlds}, not counted");
+    }
     let worlds = value(line, "worlds").split(',').map(|word| word.trim_matches('"'));
     let range = |(count, worlds): (&str, &str)| match worlds == median_worlds {
         true => count.to_owned(),
@@ -104,7 +104,7 @@ fn figures_name_the_worlds_that_are_not_the_medians() {
     assert_eq!(figures(&line("237,285,72", &all(sparse), 237, "sparse")), "237 (237, 285, 72) sparse");
     let mixed = [seeds, sparse, sparse].join(",");
     assert_eq!(figures(&line("56,369,419", &mixed, 369, "sparse")), "369 (56 seeds, 369, 419) sparse");
-    assert_eq!(figures(&line("", "", 0, "seeds")), "not counted yet");
+    assert_eq!(figures(&line("", "", 0, "scenario")), "scenario, not counted");
     let mixed = [seeds, seeds, sparse].join(",");
     assert_eq!(figures(&line("185,156,133", &mixed, 185, "seeds")), "185 (185, 156, 133 sparse)");
 }

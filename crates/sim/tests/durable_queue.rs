@@ -13,7 +13,7 @@ use sim::actors::rots;
 use sim::checkers::facts::KnownFact;
 use sim::nodes::storage::{ALWAYS, DiskTrouble};
 use sim::options::SimOptions;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options, serves};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, serves};
 
 use crate::forks::{durable, is_set_back};
 
@@ -41,7 +41,6 @@ fn opened(world: &ScenarioWorld) -> u64 {
 }
 
 fn in_step(options: SimOptions) -> ScenarioWorld {
-    may_inject();
     let mut world = ScenarioWorld::in_peace(options);
     world.write_done(0, 0, 8 * KIB);
     world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
@@ -155,6 +154,33 @@ fn what_waits_for_a_log_and_records_that_hang_goes_on_with_them() {
     world.cluster[PRIMARY].storage.trouble.stalled_until = 0;
     world.until("it is open again", |world| opened(world) > 1);
     drains_in_order(&mut world, resynced);
+}
+
+// proves: P8
+/// A write fails here, and the read of its region hangs. The writers of all that is healthy do not wait for that read, and the log opens again once
+/// the region was sent.
+#[test]
+fn nobody_waits_for_the_read_of_a_region_whose_write_failed() {
+    let mut world = in_step(logged(4 * MIB));
+    world.cluster[PRIMARY].storage.trouble.serving_full_until = ALWAYS;
+    for n in 0.. {
+        let id = world.write(0, n % 16 * 16 * KIB, 4 * KIB);
+        if !world.answer(id).0 {
+            break;
+        }
+    }
+    world.cluster[PRIMARY].storage.trouble.serving_full_until = 0;
+    world.cluster[PRIMARY].storage.trouble.read_ns = 25 * SECOND;
+    for _ in 0..16 {
+        let took = world.write_done(1, 0, 12 * KIB);
+        assert!(took < 100 * MILLISECOND, "{took} ns");
+        world.pass(300 * MILLISECOND);
+    }
+    let log = world.figures(PRIMARY).queue.log;
+    assert_eq!(log.state, QueueLogState::Closed, "{log:?}");
+    world.cluster[PRIMARY].storage.trouble.read_ns = 0;
+    world.until("it is open again", |world| opened(world) > 1);
+    world.drain();
 }
 
 /// How the primary goes down.

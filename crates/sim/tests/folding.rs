@@ -6,7 +6,7 @@ use engine::limits::KIB;
 use engine::state::{Fold, Mode, Policy, State};
 use engine::{Command, CommandResult, VerifyOrder};
 use sim::options::SimOptions;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const PRIMARY: usize = 0;
 const SECONDARY: usize = 1;
@@ -14,7 +14,6 @@ const BLOCK: u64 = 4 * KIB;
 const COUNT: u64 = 60;
 
 fn world_with(options: SimOptions) -> ScenarioWorld {
-    may_inject();
     let mut world = ScenarioWorld::in_peace(SimOptions { bytes_per_s: 100_000, folds: true, ..options });
     world.write_done(1, 512 * KIB, 8 * KIB);
     world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);

@@ -6,7 +6,7 @@ use engine::limits::KIB;
 use engine::state::{Mode, Policy, State};
 use engine::{Command, CommandResult, VerifyOrder};
 use sim::options::SimOptions;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const PRIMARY: usize = 0;
 const SECONDARY: usize = 1;
@@ -15,7 +15,6 @@ const COUNT: u64 = 48;
 
 /// The link takes its time, so that writes wait for it.
 fn slow(mode: Mode) -> ScenarioWorld {
-    may_inject();
     let mut world = ScenarioWorld::in_peace(SimOptions { bytes_per_s: 200_000, ..options(mode, Policy::Degrade) });
     world.write_done(1, 0, 8 * KIB);
     world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);

@@ -6,7 +6,7 @@ use engine::identity::Role;
 use engine::limits::KIB;
 use engine::state::State;
 use engine::{Command, CommandId, CommandResult, RefusalCode};
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld};
 
 use crate::forks;
 use crate::rollback::{mid_sync, slow};
@@ -16,7 +16,6 @@ const SERVER: usize = 1;
 
 /// A sync was cut off, and the node whose clients are to be served elsewhere is demoted. Both have met again. The images before the sync.
 fn demoted_in_mid_sync() -> (ScenarioWorld, Vec<Vec<u8>>) {
-    may_inject();
     let (mut world, before) = mid_sync(slow());
     world.cut([false; 2]);
     world.until("the link is lost", |world| world.figures(HOME).state == State::Logging);
@@ -99,7 +98,6 @@ fn a_peer_that_was_promoted_meanwhile_serves_alone() {
 /// saved then.
 #[test]
 fn a_word_that_comes_while_the_promotion_is_recorded_leaves_a_fork_that_is_told() {
-    may_inject();
     for moment in 0..24 {
         let mut world = forks::in_peace();
         world.order(HOME, Command::Logging);

@@ -10,7 +10,7 @@ use engine::other_volumes::Obstacle;
 use engine::state::{Degrade, Mode, Policy, State};
 use engine::{Command, CommandResult, GroupId, NodeId, RefusalCode, VolumeId};
 use sim::options::SimOptions;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options, state};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options, state};
 use sim::simulation::run_life;
 use sim::world::other_volumes::{self, Refusal};
 
@@ -22,7 +22,6 @@ const NAMES: [u32; 3] = [500, 1500, 2500];
 const ORDERS: [[usize; 2]; 2] = [[0, 1], [1, 0]];
 
 fn peace_of(options: SimOptions) -> ScenarioWorld {
-    may_inject();
     let roomy = SimOptions { queue_bytes: 8 * MIB, wait_limit_ms: 30_000, degrade: Degrade::Queue, ..options };
     let mut world = ScenarioWorld::in_peace(roomy);
     writes(&mut world, 0);

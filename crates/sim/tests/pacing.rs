@@ -9,7 +9,7 @@ use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, State};
 use engine::{Fallback, QueuePace};
 use sim::options::SimOptions;
-use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, may_inject, options};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
 const PRIMARY: usize = 0;
 const SECONDARY: usize = 1;
@@ -24,7 +24,6 @@ const BRISK: Fallback = Fallback {
 };
 
 fn paced(pace: Option<QueuePace>, queue_disk_bytes: u64) -> ScenarioWorld {
-    may_inject();
     begins(SimOptions { pace, queue_disk_bytes, ..options(Mode::Async, Policy::Degrade) })
 }
 
@@ -106,7 +105,6 @@ fn what_slows_writers_down_is_not_counted_against_the_peer() {
 /// Whatever the disk queue, or its log, keeps free for itself, and memory for what comes back from it: the second mark is reached before that.
 #[test]
 fn the_second_mark_comes_before_the_disk_queue_is_full() {
-    may_inject();
     // What the peer has applied leaves a log some 200 ms later, and in a log each batch has its index.
     for (queue_durable, queue_disk_bytes, to) in [(false, 2 * MIB, 95), (true, 4 * MIB, 90)] {
         let pace = QueuePace::new(50, to);

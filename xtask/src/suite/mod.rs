@@ -149,6 +149,24 @@ impl StepOutcome {
             other => other,
         }
     }
+
+    /// Two halves of one step: the sum of what they counted, and the reasons of those that failed.
+    pub fn and(self, other: StepOutcome) -> StepOutcome {
+        let (mut counts, reasons) = self.parts();
+        let (more, more_reasons) = other.parts();
+        counts.add(&more);
+        match reasons.into_iter().chain(more_reasons).reduce(|all, next| format!("{all}; {next}")) {
+            None => StepOutcome::Ok(counts),
+            Some(reason) => StepOutcome::Failed(counts, reason),
+        }
+    }
+
+    fn parts(self) -> (TestCounts, Option<String>) {
+        match self {
+            StepOutcome::Ok(counts) => (counts, None),
+            StepOutcome::Failed(counts, reason) => (counts, Some(reason)),
+        }
+    }
 }
 
 fn run_through(mut command: Command) -> Result<(bool, TestCounts)> {

@@ -111,8 +111,12 @@ fn tests(bench: &StepContext) -> Result<StepOutcome> {
     let at_once = ["--test-threads", threads.as_str()];
     let (runner, at_once): (&[&str], &[&str]) =
         if has_nextest { (&["nextest", "run"], &at_once) } else { (&["test", "--tests"], &[]) };
-    let arguments = [runner, at_once, &["--workspace", "--locked", "--no-fail-fast"]].concat();
-    Ok(bench.run("cargo", &arguments)?.or_failed_if_empty())
+    let common = [runner, at_once, &["--locked", "--no-fail-fast"]].concat();
+    let whole = bench.run("cargo", &[&common[..], &["--workspace", "--exclude", "sim"]].concat())?.or_failed_if_empty();
+    // Scenarios only compute: they are built as the seeds are, optimized and with every assertion on.
+    let profile = if has_nextest { "--cargo-profile" } else { "--profile" };
+    let scenarios = bench.run("cargo", &[&common[..], &["--package", "sim", profile, "sim"]].concat())?;
+    Ok(whole.and(scenarios.or_failed_if_empty()))
 }
 
 fn examples(bench: &StepContext) -> Result<StepOutcome> {

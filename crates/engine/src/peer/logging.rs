@@ -40,6 +40,8 @@ use crate::status::{QueueLogState, QueueLogStatus};
 use crate::time::Mono;
 use crate::{Event, IoError, IoResult, Output, Store};
 
+const REPAIRS: &str = "a local write failed, and its region is to be read and sent";
+
 /// Once a turn: the log opens and fills as far as it may, and takes what has numbers.
 pub(crate) fn pump(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
     let has_log = outbox.log.is_wanted() || outbox.log.gates();
@@ -106,6 +108,7 @@ fn obstacle(outbox: &Outbox, common: &GroupCommon) -> Option<&'static str> {
         (outbox.stream().is_none_or(PeerStream::syncs), "there is no stream in order"),
         (!common.sb.aside.is_empty() || !common.sb.detached.is_empty(), "a volume is no part of the order"),
         (outbox.syncs_in_stream(), "dirty regions are being sent"),
+        (common.volumes.copies().any(|copy| copy.next_to_ship(0).is_some()), REPAIRS),
         // It is still to be read from its place in the ring.
         (outbox.disk.is_in_use(), "what left memory before is still to be sent"),
         (common.sb.needs_verification(), "what a crash left is not compared yet"),
@@ -306,6 +309,15 @@ fn lets_go(outbox: &mut Outbox, common: &mut GroupCommon) {
 pub(crate) fn lets_sync(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) -> bool {
     if !outbox.log.gates() && common.sb.queue_logged && !injected(Fault::LogKeptOpen) {
         close(outbox, common, cx, "a sync begins");
+    }
+    !outbox.log.is_closing
+}
+
+/// Regions are about to be read, each with a number from then on. In the log every later write would wait for a read that hangs. False: first the
+/// superblock says that the log counts no more.
+pub(crate) fn lets_repair(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) -> bool {
+    if outbox.log.gates() {
+        close(outbox, common, cx, REPAIRS);
     }
     !outbox.log.is_closing
 }

@@ -77,6 +77,9 @@ impl Peer {
         if let Some(at) = self.repair.again_at.filter(|at| self.repair.due && now < *at) {
             return common.set_timer(cx, GroupTimer::Autosync, at.since(now));
         }
+        if self.repair.due && !logging::lets_repair(&mut self.outbox, common, cx) {
+            return common.set_timer(cx, GroupTimer::Autosync, limits::REPAIR_AFTER);
+        }
         if !core::mem::take(&mut self.repair.due) {
             return;
         }

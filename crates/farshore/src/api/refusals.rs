@@ -68,7 +68,7 @@ desk_refusals! {
     TermNotRecorded = "term-not-recorded", Never, "the state disk takes no change, so the role of the node was not changed";
     ReverseUnderWay = "reverse-under-way", Later, "a reverse sync of the group is under way: it ends by itself, or by `sync --reverse --stop`";
     ReverseGivesUp = "reverse-gives-up", Never, "the peer lacks what was written here, which a reverse sync gives up; `--yes` says that it may";
-    ReverseOver = "reverse-over", Never, "a reverse sync was ended by an operator: its clients are cut off, and the peer stays the primary, or this node was promoted by force";
+    ReverseOver = "reverse-over", Never, "a reverse sync was ended by an operator: if it had begun, its clients are cut off, and the peer stays the primary, or this node was promoted by force";
     NotDoneYet = "not-done-yet", Later, "the answer takes too long; the operation goes on in the daemon, and can be waited for";
     ApplyAgain = "apply-again", Later, "a group did not come to rest for a changed configuration, and has by now: `config apply` again takes \
         the file up";

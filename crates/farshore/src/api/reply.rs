@@ -239,6 +239,7 @@ impl Reply {
                 | ApiRequest::AttachVolume { .. }
                 | ApiRequest::Switchover(_)
                 | ApiRequest::TakeOver { .. }
+                | ApiRequest::Rest { .. }
                 | ApiRequest::Reverse(_)
                 | ApiRequest::Lend { .. }
                 | ApiRequest::InReverse { .. }

@@ -127,9 +127,14 @@ pub enum ApiRequest {
         /// It may lack something: that is given up.
         #[serde(default, skip_serializing_if = "is_false")]
         gives_up: bool,
-        /// Commands have run, and it hands over now: the node that is asked has requests of its clients wait, and none is at the other one.
-        #[serde(default, skip_serializing_if = "is_false")]
-        rests: bool,
+        /// Which reverse sync that is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reverse: Option<u64>,
+    },
+    /// Between daemons, at the end of a reverse sync: commands have run, and the node that served hands over now. The one that is asked has requests of
+    /// its clients wait, and answers once none is at the other node.
+    Rest {
+        group: String,
     },
     /// The peer serves the clients of this node, and sends its content, until this node takes over again.
     Reverse(ReverseOrder),
@@ -144,6 +149,9 @@ pub enum ApiRequest {
         /// The asking node is the primary, and serves its clients itself.
         #[serde(default, skip_serializing_if = "is_false")]
         home_serves: bool,
+        /// Which reverse sync it is about: of another one nothing ends, and nothing is promoted. Left out: of any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reverse: Option<u64>,
     },
     /// Between daemons: whether the node that is asked serves the clients of the one that asks, or, `is_home`, has its own served by that, as
     /// far as it has on record. It is refused as over if not.
@@ -151,6 +159,12 @@ pub enum ApiRequest {
         group: String,
         #[serde(default, skip_serializing_if = "is_false")]
         is_home: bool,
+        /// Which one; left out: any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reverse: Option<u64>,
+        /// It is about to be stopped: refused while the role of the node that is asked changes.
+        #[serde(default, skip_serializing_if = "is_false")]
+        ends: bool,
     },
     /// Resolve a fork: the content of this node is kept, and the other one yields. What that held where the two differ is saved first.
     Resolve {
@@ -328,6 +342,7 @@ impl ApiRequest {
             | ApiRequest::DetachVolume { .. }
             | ApiRequest::AttachVolume { .. }
             | ApiRequest::TakeOver { .. }
+            | ApiRequest::Rest { .. }
             | ApiRequest::Reverse(_)
             | ApiRequest::Lend { .. }
             | ApiRequest::Verify { .. }
@@ -376,9 +391,20 @@ mod tests {
                     skip_hooks: false,
                     serves_asker: false,
                     gives_up: false,
-                    rests: false,
+                    reverse: None,
                 },
                 r#"{"request":"take-over","group":"db"}"#,
+            ),
+            (ApiRequest::Rest { group: group() }, r#"{"request":"rest","group":"db"}"#),
+            (
+                ApiRequest::Lend {
+                    group: group(),
+                    skip_hooks: false,
+                    ends: true,
+                    home_serves: true,
+                    reverse: Some(u64::MAX),
+                },
+                r#"{"request":"lend","group":"db","ends":true,"home_serves":true,"reverse":18446744073709551615}"#,
             ),
         ] {
             assert_eq!(line(&request), text);
@@ -477,10 +503,13 @@ mod tests {
             ),
             (ApiRequest::Counters, r#"{"request":"counters"}"#),
             (ApiRequest::ConfigPlan, r#"{"request":"config-plan"}"#),
-            (ApiRequest::InReverse { group: group(), is_home: false }, r#"{"request":"in-reverse","group":"db"}"#),
             (
-                ApiRequest::InReverse { group: group(), is_home: true },
-                r#"{"request":"in-reverse","group":"db","is_home":true}"#,
+                ApiRequest::InReverse { group: group(), is_home: false, reverse: None, ends: false },
+                r#"{"request":"in-reverse","group":"db"}"#,
+            ),
+            (
+                ApiRequest::InReverse { group: group(), is_home: true, reverse: Some(5), ends: true },
+                r#"{"request":"in-reverse","group":"db","is_home":true,"reverse":5,"ends":true}"#,
             ),
             (ApiRequest::ConfigApply { close_clients: false }, r#"{"request":"config-apply"}"#),
             (ApiRequest::ConfigApply { close_clients: true }, r#"{"request":"config-apply","close_clients":true}"#),

@@ -389,7 +389,8 @@ impl Desk {
             take_over @ ApiRequest::TakeOver { .. } => self.announced(&take_over).await,
             ApiRequest::Reverse(order) => reverse::order(self, &order).await,
             lent @ ApiRequest::Lend { .. } => reverse::lend(self, &lent, from_node).await,
-            ApiRequest::InReverse { group, is_home } => Ok(lending::has_part(self, &group, is_home)),
+            asked @ ApiRequest::InReverse { .. } => Ok(lending::has_part(self, &asked)),
+            ApiRequest::Rest { group } => lending::comes_to_rest(self, &group).await,
             ApiRequest::Reset { group } => resets::reset(self, &group).await,
             ApiRequest::DetachVolume { group, volume, close_clients, force } => {
                 DiskDesk(self).detach(&group, &volume, (close_clients, force)).await

@@ -124,6 +124,7 @@ impl ReplyBounds {
             | ApiRequest::AttachVolume { .. }
             | ApiRequest::Switchover(_)
             | ApiRequest::TakeOver { .. }
+            | ApiRequest::Rest { .. }
             | ApiRequest::Reverse(_)
             | ApiRequest::Lend { .. }
             | ApiRequest::InReverse { .. }

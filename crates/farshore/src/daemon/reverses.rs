@@ -37,8 +37,10 @@ const GIVES_UP: &str = "gives-up";
 const DISCARD: &str = "discard";
 const SKIP_HOOKS: &str = "skip-hooks";
 const NEW_TERM: &str = "new-term";
-/// Begins its second line, which names volumes.
+/// Begins the line that names volumes.
 const WITHOUT_DEAD: &str = "without-dead";
+/// Begins the line that says which one it is.
+const ID: &str = "id";
 /// How long the state disk is waited for.
 const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -77,11 +79,27 @@ pub(super) struct GivesUp {
     pub without_dead: Vec<String>,
 }
 
+/// Which reverse sync of a group it is. Home draws it, and the node that serves has the same on record: a word about an earlier one that comes late
+/// ends nothing. Of a record that cannot be read it is not known, which may be any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ReverseId(pub Option<u64>);
+
+impl ReverseId {
+    fn may_be(self, other: ReverseId) -> bool {
+        match (self.0, other.0) {
+            (Some(this), Some(other)) => this == other,
+            _ => true,
+        }
+    }
+}
+
 /// A reverse sync of a group.
 #[derive(Clone, Debug)]
 struct KnownReverse {
     /// Counts those of this run of the daemon.
     number: u64,
+    /// Which one it is on both nodes.
+    id: ReverseId,
     place: ReversePlace,
     /// Why this node did not take over at the last try.
     why: Option<String>,
@@ -184,7 +202,10 @@ impl Reverses {
                         // What clients wrote before the demotion would be given up.
                         served.lent.push((id, config.node_id(peer)));
                     }
-                    served.forwarded.push(id);
+                    // Nobody of a term that is to end comes in.
+                    if !self.home(group.name.as_str()).is_some_and(|home| home.owes_term()) {
+                        served.forwarded.push(id);
+                    }
                 }
                 Some(ReversePlace::Server) => served.lent.push((id, config.node_id(peer))),
                 None => {}
@@ -212,6 +233,16 @@ impl Reverses {
     /// Which one of this run of the daemon it is: 0 is one that an earlier run has begun.
     pub fn number(&self, group: &str) -> Option<u64> {
         self.known.borrow().get(group).map(|known| known.number)
+    }
+
+    /// Which one is on record here.
+    pub fn id(&self, group: &str) -> ReverseId {
+        self.known.borrow().get(group).map(|known| known.id).unwrap_or_default()
+    }
+
+    /// The one that is on record here, in whichever place, may be this one.
+    pub fn is_of(&self, group: &str, id: ReverseId) -> bool {
+        self.known.borrow().get(group).is_some_and(|known| known.id.may_be(id))
     }
 
     /// What an earlier run of the daemon was about to do without dead disks. Of one of this run its own command knows what became of it.
@@ -326,16 +357,19 @@ impl Reverses {
     ///
     /// # Errors
     /// A sentence: the state disk takes no change, or does not answer.
-    pub async fn record(&self, group: &str, place: ReversePlace) -> Result<(), String> {
-        self.written(group, Some(place.clone())).await?;
+    pub async fn record(&self, group: &str, place: ReversePlace, id: ReverseId) -> Result<(), String> {
+        self.written(group, Some((place.clone(), id))).await?;
         let mut known = self.known.borrow_mut();
         match known.get_mut(group) {
             // What it had come to nothing for counts no more.
-            Some(known) => known.is_at(place),
+            Some(known) => {
+                known.is_at(place);
+                known.id = id;
+            }
             None => {
                 self.begun.set(self.begun.get() + 1);
                 self.forced.borrow_mut().remove(group);
-                known.insert(group.to_owned(), KnownReverse::new(place, self.begun.get()));
+                known.insert(group.to_owned(), KnownReverse::new(place, self.begun.get(), id));
             }
         }
         Ok(())
@@ -347,7 +381,7 @@ impl Reverses {
     /// The same.
     pub async fn goes_on(&self, group: &str, place: ReversePlace) -> Result<bool, String> {
         let Some(before) = self.number(group) else { return Ok(false) };
-        self.written(group, Some(place.clone())).await?;
+        self.written(group, Some((place.clone(), self.id(group)))).await?;
         match self.number(group) {
             Some(now) if now == before => {
                 if let Some(known) = self.known.borrow_mut().get_mut(group) {
@@ -400,8 +434,12 @@ impl Reverses {
     /// The same: it is not over for the next run of the daemon.
     pub async fn end(&self, group: &str) -> Result<(), String> {
         if self.place(group).is_some() {
+            let id = self.id(group);
             self.written(group, None).await?;
-            self.known.borrow_mut().remove(group);
+            // Another one that begins meanwhile has a record of its own, which comes behind this one.
+            if self.id(group) == id {
+                self.known.borrow_mut().remove(group);
+            }
         }
         Ok(())
     }
@@ -418,7 +456,7 @@ impl Reverses {
     }
 
     /// What is refused may be written when nobody waits for it any more: what holds comes behind it.
-    async fn written(&self, group: &str, place: Option<ReversePlace>) -> Result<(), String> {
+    async fn written(&self, group: &str, place: Option<(ReversePlace, ReverseId)>) -> Result<(), String> {
         let shown = self.path(group).display().to_string();
         let number = self.asked.get() + 1;
         self.asked.set(number);
@@ -430,7 +468,8 @@ impl Reverses {
         };
         // Else another change comes behind it anyway.
         if self.newest.borrow().get(group) == Some(&number) {
-            tokio::spawn(self.writing(group, self.place(group)));
+            let holds = self.place(group).map(|place| (place, self.id(group)));
+            tokio::spawn(self.writing(group, holds));
         }
         Err(why)
     }
@@ -442,7 +481,7 @@ impl Reverses {
     fn writing(
         &self,
         group: &str,
-        place: Option<ReversePlace>,
+        place: Option<(ReversePlace, ReverseId)>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let (path, writes) = (self.path(group), self.writes.clone());
         async move {
@@ -450,7 +489,7 @@ impl Reverses {
             let write = move || {
                 let _turn = turn;
                 match place {
-                    Some(place) => durable::replace(&path, encode(&place).as_bytes()),
+                    Some((place, id)) => durable::replace(&path, encode(&place, id).as_bytes()),
                     None => remove(&path),
                 }
             };
@@ -466,8 +505,8 @@ impl ReversePlace {
 }
 
 impl KnownReverse {
-    fn new(place: ReversePlace, number: u64) -> KnownReverse {
-        KnownReverse { number, place, why: None, next_try: None, in_vain_since: None, is_busy: false }
+    fn new(place: ReversePlace, number: u64, id: ReverseId) -> KnownReverse {
+        KnownReverse { number, id, place, why: None, next_try: None, in_vain_since: None, is_busy: false }
     }
 
     fn is_at(&mut self, place: ReversePlace) {
@@ -483,37 +522,38 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn encode(place: &ReversePlace) -> String {
-    let text = body(place);
+fn encode(place: &ReversePlace, id: ReverseId) -> String {
+    let text = body(place, id);
     let checksum = crc32c::crc32c(text.as_bytes());
     format!("{text}checksum {checksum:08x}\n")
 }
 
 /// Its lines before the checksum.
-fn body(place: &ReversePlace) -> String {
+fn body(place: &ReversePlace, id: ReverseId) -> String {
     let (words, dead) = match place {
         ReversePlace::Home(home) => (home.words().join(" "), home.dead().join(" ")),
         ReversePlace::Server => (SERVER.to_owned(), String::new()),
     };
     let dead = if dead.is_empty() { dead } else { format!("{WITHOUT_DEAD} {dead}\n") };
-    format!("{HEAD}\nplace {words}\n{dead}")
+    let id = id.0.map(|id| format!("{ID} {id:016x}\n")).unwrap_or_default();
+    format!("{HEAD}\nplace {words}\n{id}{dead}")
 }
 
 /// What an earlier run of the daemon has left, or whoever had the group before.
 fn found(name: &str, path: &Path) -> Option<KnownReverse> {
-    let (place, why) = match read(path) {
+    let ((place, id), why) = match read(path) {
         Ok(found) => (found?, None),
         Err(error) => {
             let why = format!("{}: {error:#}; 'farshore sync {name} --reverse --stop' ends it", path.display());
             tracing::error!("{why}");
-            (ReversePlace::Server, Some(why))
+            ((ReversePlace::Server, ReverseId::default()), Some(why))
         }
     };
-    Some(KnownReverse { why, ..KnownReverse::new(place, 0) })
+    Some(KnownReverse { why, ..KnownReverse::new(place, 0, id) })
 }
 
 /// `None`: there is none.
-fn read(path: &Path) -> anyhow::Result<Option<ReversePlace>> {
+fn read(path: &Path) -> anyhow::Result<Option<(ReversePlace, ReverseId)>> {
     let file = match durable::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened.context("cannot be read")?,
@@ -527,10 +567,13 @@ fn read(path: &Path) -> anyhow::Result<Option<ReversePlace>> {
     decode(&body).map(Some).context("it has a line that is none of a reverse sync")
 }
 
-fn decode(text: &str) -> Option<ReversePlace> {
+fn decode(text: &str) -> Option<(ReversePlace, ReverseId)> {
     let mut lines = text.lines().skip(1);
     let words: Vec<&str> = lines.next()?.strip_prefix("place ")?.split(' ').collect();
-    let dead = lines.next().and_then(|line| line.strip_prefix(WITHOUT_DEAD)).unwrap_or_default();
+    let rest: Vec<(&str, &str)> = lines.filter_map(|line| line.split_once(' ')).collect();
+    let line = |word| rest.iter().find(|(begin, _)| *begin == word).map(|(_, text)| *text);
+    let id = ReverseId(line(ID).and_then(|id| u64::from_str_radix(id, 16).ok()));
+    let dead = line(WITHOUT_DEAD).unwrap_or_default();
     let has = |word| words.contains(&word);
     let gives_up = has(GIVES_UP).then(|| GivesUp {
         discard: has(DISCARD),
@@ -543,7 +586,7 @@ fn decode(text: &str) -> Option<ReversePlace> {
         false => ReversePlace::Home(ReverseHome { full: has(FULL), gives_up }),
     };
     // Nothing else stands there, and no word twice.
-    (body(&place) == text).then_some(place)
+    (body(&place, id) == text).then_some((place, id))
 }
 
 impl ReverseHome {
@@ -584,6 +627,24 @@ impl ReverseHome {
 mod tests {
     use super::*;
 
+    const ID_OF_TEST: ReverseId = ReverseId(Some(7));
+
+    /// A late word about an earlier one ended the record of a newer one.
+    #[tokio::test]
+    async fn a_reverse_sync_is_told_from_an_earlier_one() {
+        let state = tempfile::tempdir().expect("a directory");
+        fs::create_dir_all(state.path().join(GROUPS).join("db")).expect("made");
+        let reverses = Reverses::read(state.path(), ["db"].into_iter());
+        assert!(!reverses.is_of("db", ReverseId(None)), "none is on record");
+        reverses.record("db", ReversePlace::Server, ReverseId(Some(1))).await.expect("written");
+        // The record of the one is to go, and the other one begins meanwhile.
+        let begun = reverses.record("db", ReversePlace::Server, ID_OF_TEST);
+        assert_eq!(tokio::join!(biased; reverses.end("db"), begun), (Ok(()), Ok(())));
+        let is_of = [None, Some(1), ID_OF_TEST.0].map(|id| reverses.is_of("db", ReverseId(id)));
+        assert_eq!(is_of, [true, false, true]);
+        assert_eq!(Reverses::read(state.path(), ["db"].into_iter()).id("db"), ID_OF_TEST);
+    }
+
     #[tokio::test]
     async fn a_reverse_sync_outlives_the_daemon_until_it_is_over() {
         let state = tempfile::tempdir().expect("a directory");
@@ -600,17 +661,19 @@ mod tests {
             let all = gives_up.into_iter().chain([None]);
             all.map(move |gives_up| ReversePlace::Home(ReverseHome { full, gives_up }))
         });
-        for place in homes.chain([ReversePlace::Server]) {
-            before.record("db", place.clone()).await.expect("written");
+        for (place, id) in homes.chain([ReversePlace::Server]).zip([None, Some(0), Some(u64::MAX)].into_iter().cycle())
+        {
+            let id = ReverseId(id);
+            before.record("db", place.clone(), id).await.expect("written");
             for known in [&before, &reverses()] {
-                assert_eq!((known.place("db"), known.why("db")), (Some(place.clone()), None));
+                assert_eq!((known.place("db"), known.why("db"), known.id("db")), (Some(place.clone()), None, id));
             }
             let number = (place != ReversePlace::Server).then_some(1);
             assert_eq!(before.home_numbers().get("db").copied(), number);
         }
         before.refused("db", "the peer is away".to_owned(), Duration::from_secs(60));
         assert!(before.why("db").is_some() && !before.is_due("db"));
-        before.record("db", ReversePlace::Home(ReverseHome::default())).await.expect("written");
+        before.record("db", ReversePlace::Home(ReverseHome::default()), ID_OF_TEST).await.expect("written");
         assert!(before.why("db").is_none() && before.is_due("db"), "another step, and not tried yet");
         let wrong = [
             "home discard",
@@ -621,7 +684,14 @@ mod tests {
             "",
             "home gives-up without-dead",
         ];
-        let dead = ["home\nwithout-dead data", "home gives-up\nwithout-dead", "home gives-up\nwithout-dead data\nmore"];
+        let dead = [
+            "home\nwithout-dead data",
+            "home gives-up\nwithout-dead",
+            "home gives-up\nwithout-dead data\nmore",
+            "home\nid 5",
+            "home\nid 000000000000000g",
+            "home gives-up\nwithout-dead data\nid 0000000000000005",
+        ];
         for wrong in wrong.into_iter().chain(dead) {
             assert_eq!(decode(&format!("{HEAD}\nplace {wrong}\n")), None, "{wrong:?}");
         }
@@ -643,14 +713,14 @@ mod tests {
         );
         let on_record = || Reverses::read(state.path(), ["db"].into_iter()).place("db");
         assert_eq!((reverses.goes_on("db", kept.clone()).await, on_record()), (Ok(false), None), "none is known");
-        reverses.record("db", home.clone()).await.expect("written");
+        reverses.record("db", home.clone(), ID_OF_TEST).await.expect("written");
         assert_eq!((reverses.goes_on("db", kept.clone()).await, on_record()), (Ok(true), Some(kept)));
         // The step waits for the disk, and the promotion comes meanwhile.
         let (step, promotion) = tokio::join!(reverses.goes_on("db", home.clone()), reverses.end_by_force("db"));
         assert_eq!((step, promotion), (Ok(false), Ok(())));
         assert_eq!((reverses.place("db"), on_record()), (None, None));
         assert_eq!(reverses.forced_numbers().get("db"), Some(&1));
-        reverses.record("db", home).await.expect("written");
+        reverses.record("db", home, ID_OF_TEST).await.expect("written");
         assert!(reverses.forced_numbers().is_empty(), "another one has begun");
     }
 
@@ -695,13 +765,16 @@ mod tests {
         let state = tempfile::tempdir().expect("a directory");
         fs::create_dir_all(state.path().join(GROUPS).join(name)).expect("made");
         let reverses = || Reverses::read(state.path(), [name].into_iter());
-        reverses().record(name, without_dead(&["data"])).await.expect("written");
+        reverses().record(name, without_dead(&["data"]), ID_OF_TEST).await.expect("written");
         let next = reverses();
         let served = next.served(&config, &node);
-        assert_eq!((served.forwarded, served.lent), (vec![id], vec![(id, peer)]));
+        assert_eq!((served.forwarded, served.lent), (vec![], vec![(id, peer)]));
         assert!(!next.settings_now(name, Settings { autosync: true, ..Settings::default() }).autosync);
         // The demotion is on record.
         assert_eq!(next.leaves_dead_behind(name).await, Ok(true));
+        let served = reverses().served(&config, &node);
+        assert_eq!((served.forwarded, served.lent), (vec![], vec![]), "a helper of the term that is to end was let in");
+        assert_eq!(next.has_new_term(name).await, Ok(true));
         let served = reverses().served(&config, &node);
         assert_eq!((served.forwarded, served.lent), (vec![id], vec![]));
         assert_eq!(next.leaves_dead_behind(name).await, Ok(true));
@@ -716,7 +789,7 @@ mod tests {
         fs::create_dir_all(state.path().join(GROUPS).join("db")).expect("made");
         let reverses = || Reverses::read(state.path(), ["db"].into_iter());
         let first = reverses();
-        first.record("db", without_dead(&["data"])).await.expect("written");
+        first.record("db", without_dead(&["data"]), ID_OF_TEST).await.expect("written");
         assert_eq!(first.left_over("db"), None, "its command knows what becomes of it");
         let next = reverses();
         assert_eq!(next.left_over("db").map(ReversePlace::Home), Some(without_dead(&["data"])));

@@ -130,6 +130,8 @@ pub struct DiskTrouble {
     pub slow_until: u64,
     /// A flush of a volume takes so much longer.
     pub flush_ns: u64,
+    /// A read of a volume takes so much longer.
+    pub read_ns: u64,
     /// An update of a superblock takes so much longer.
     pub superblock_ns: u64,
     /// A write to the disk queue takes so much longer.
@@ -573,12 +575,19 @@ impl NodeStorage {
         let is_slow = self.is_slow(now);
         let flush = matches!((&job.kind, job.store), (JobKind::Flush { .. }, Store::Volume(..)));
         let flush_ns = if flush { self.trouble.flush_ns } else { 0 };
+        let read = matches!((&job.kind, job.store), (JobKind::Read { .. }, Store::Volume(..)));
+        let read_ns = if read { self.trouble.read_ns } else { 0 };
         let superblock = matches!((&job.kind, job.store), (JobKind::Write { .. }, Store::Superblock(_)));
         let superblock_ns = if superblock { self.trouble.superblock_ns } else { 0 };
         let queue = matches!((&job.kind, job.store), (JobKind::Write { .. }, Store::Queue(_)));
         let queue_ns = if queue { self.trouble.queue_ns } else { 0 };
         let stalled_ns = self.trouble.stalled_until.saturating_sub(now);
-        rng.between(low, high) * if is_slow { 100 } else { 1 } + flush_ns + superblock_ns + queue_ns + stalled_ns
+        rng.between(low, high) * if is_slow { 100 } else { 1 }
+            + flush_ns
+            + read_ns
+            + superblock_ns
+            + queue_ns
+            + stalled_ns
     }
 
     pub fn is_slow(&self, now: u64) -> bool {

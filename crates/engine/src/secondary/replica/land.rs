@@ -41,16 +41,16 @@ impl OrderedReplica {
         if !is_lost && !range_fits(&common.volumes, header) {
             return common.protocol_error(cx, &format!("number {} for a range outside its volume", header.seq.0));
         }
-        let content = content_of(header, payload);
-        let Some(content) = content.map(|content| if is_lost { RecordContent::Void } else { content }) else {
+        let Some(sent) = content_of(header, payload) else {
             return common.protocol_error(cx, &format!("number {} without its payload", header.seq.0));
         };
+        // The primary counts it against the window, whatever becomes of it here.
+        let payload_bytes = if matches!(sent, RecordContent::Data(_)) { u64::from(header.payload_bytes) } else { 0 };
+        let content = if is_lost { RecordContent::Void } else { sent };
         if is_lost && header.flags & flags::RESYNC == 0 {
             // Its primary counts on it until it has flushed its own.
             common.sb.give_up(header.seq);
         }
-        // Of a volume that is lost too: the primary counts what it sent.
-        let payload_bytes = if header.kind == FrameKind::Data { u64::from(header.payload_bytes) } else { 0 };
         let sets_aside = header.kind == FrameKind::Void && header.flags & flags::SETS_ASIDE != 0;
         if sets_aside && usize::from(header.volume.0) >= common.volumes.len() {
             return common.protocol_error(cx, &format!("number {} for a range outside its volume", header.seq.0));

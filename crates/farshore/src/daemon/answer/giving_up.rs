@@ -14,7 +14,7 @@ use engine::identity::Role;
 use engine::state::State;
 use engine::status::GroupStatus;
 use engine::{Command, GroupId, RefusalCode};
-use host::driver::{ClientsOrder, Gone, GroupSnapshot};
+use host::driver::{ClientsOrder, Gone, GroupSnapshot, entropy};
 use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HEARD_PATIENCE};
 use settings::{ConfiguredGroup, NodeName, RoleHook};
 use tokio::time::sleep;
@@ -25,15 +25,15 @@ use super::dead_disk::DiskDesk;
 use super::failed_disks::dead_disks;
 use super::forks::no_room_for_delta;
 use super::lending::{
-    answered, begun, ended_meanwhile, gives_content_up, is_over_there, never_began, stands_still_no_more,
+    answered, begun, ended_meanwhile, gives_content_up, is_expected, is_over_there, never_began, stands_still_no_more,
 };
-use super::roles::{RoleHookCalls, RunHooks};
+use super::roles::{RoleHookCalls, RunHooks, demotes};
 use super::unopened::as_recorded;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder};
 use crate::daemon::attached;
-use crate::daemon::reverses::{GivesUp, ReverseHome, ReversePlace};
-use crate::daemon::role_changes::RoleChange;
+use crate::daemon::reverses::{GivesUp, ReverseHome, ReverseId, ReversePlace};
+use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
 
 /// The peer has not heard yet where this node stands.
 const KEEP_AGAIN_AFTER: Duration = Duration::from_millis(300);
@@ -80,7 +80,8 @@ impl GivingUp<'_> {
         let ReverseOrder { full, discard, skip_hooks, .. } = *self.order;
         let gives_up = GivesUp { discard, skip_hooks, ..GivesUp::default() };
         let home = ReverseHome { full, gives_up: Some(gives_up) };
-        if let Err(why) = desk.reverses.record(name, ReversePlace::Home(home.clone())).await {
+        if let Err(why) = desk.reverses.record(name, ReversePlace::Home(home.clone()), ReverseId(Some(entropy()))).await
+        {
             return Ok(Reply::refused(DeskRefusal::StateDiskSilent, format!("{name}: nothing was changed: {why}")));
         }
         let number = desk.reverses.number(name);
@@ -158,7 +159,10 @@ impl GivingUp<'_> {
     /// `number`: which one it is, unless somebody has ended it meanwhile.
     async fn goes_over(&self, home: ReverseHome, number: Option<u64>) -> Result<Reply, Gone> {
         let (desk, name) = (self.desk, self.name());
-        let ready = self.leaves_dead(home, number).await?;
+        let ready = match self.is_expected(number).await {
+            Ok(()) => self.leaves_dead(home, number).await?,
+            Err(refusal) => Err(refusal),
+        };
         if ready.is_ok() {
             self.clients(ClientsOrder::Hold).await?;
         }
@@ -166,39 +170,89 @@ impl GivingUp<'_> {
             // By a forced promotion, which found a primary: from here on one is refused until the demotion is on record.
             return self.is_ended().await;
         }
-        let demoted = match ready {
-            Ok(()) => {
-                let runs = RunHooks { skipped: self.order.skip_hooks, before_has_run: true };
-                // Whoever came while commands ran is asked about as well.
-                let reply = desk.demote(name, self.order.close_clients, runs, Command::Demote).await?;
-                match &self.dead[..] {
-                    [] => reply,
-                    dead => behind_dead(reply, (name, self.peer.as_str()), dead),
-                }
-            }
-            Err(refusal) => refusal,
+        let turn = match ready {
+            Ok(()) => self.turn(number).await,
+            Err(refusal) => Err(refusal),
         };
-        if is_record_unknown(&demoted) {
-            return Ok(unknown_role(demoted));
-        }
-        if desk.status_of(self.id).await?.is_none_or(|now| now.role == Role::Primary) {
-            let refused = match demoted {
-                Reply::Error { .. } => demoted,
-                _ => Reply::failed(DeskRefusal::Failed, format!("{name}: this node is the primary still")),
+        let turn = match turn {
+            Ok(turn) => turn,
+            Err(refusal) => return self.not_demoted(refusal, number).await,
+        };
+        let hooks = self.hooks(&turn);
+        // Whoever came while commands ran is asked about as well.
+        let reply = demotes(&hooks, self.id, self.order.close_clients, Command::Demote).await?;
+        let mut demoted = behind_dead(reply, (name, self.peer.as_str()), &self.dead);
+        let is_primary = desk.status_of(self.id).await?.is_none_or(|now| now.role == Role::Primary);
+        if is_primary || is_record_unknown(&demoted) {
+            hooks.after(RoleHook::AfterDemote, &mut demoted).await;
+            return match is_record_unknown(&demoted) {
+                true => Ok(unknown_role(demoted)),
+                false => self.not_demoted(demoted, number).await,
             };
-            match &refused {
-                // Of an earlier run, which has left disks out: served now, or sent to the peer, the other volumes would be of a later moment.
-                Reply::Error { message, .. } if number == Some(0) => waits_still(desk, name, message),
-                _ => never_began(desk, (name, self.id), self.peer).await?,
+        }
+        // Nobody is primary: the peer is promoted beside the command, which may take minutes.
+        let after = async {
+            self.hooks(&turn).after(RoleHook::AfterDemote, &mut demoted).await;
+            drop(turn);
+            demoted
+        };
+        let (gone_on, demoted) = tokio::join!(self.gone_over(number), after);
+        match gone_on? {
+            Some((step, lent)) => Ok(self.answer(step, besides(demoted).into_iter().chain(lent).collect())),
+            None => self.is_ended().await,
+        }
+    }
+
+    /// This node is the secondary: how far it comes at the peer. `None`: somebody has ended it.
+    async fn gone_over(&self, number: Option<u64>) -> Result<Option<(PeerStep, Vec<String>)>, Gone> {
+        self.desk.control.part_with_held(self.id).await?;
+        if self.desk.reverses.number(self.name()) != number {
+            return Ok(None);
+        }
+        next_step(self.desk, (self.name(), self.id), self.peer).await.map(Some)
+    }
+
+    fn hooks<'b>(&'b self, change: &'b RoleChangeUnderWay<'b>) -> RoleHookCalls<'b> {
+        let runs = RunHooks { skipped: self.order.skip_hooks, before_has_run: true };
+        RoleHookCalls { desk: self.desk, change, group: self.group, is_forced: false, runs }
+    }
+
+    /// The peer is to serve still. An earlier run of the daemon had it get ready, and goes on also while the peer is away.
+    async fn is_expected(&self, number: Option<u64>) -> Result<(), Reply> {
+        match is_expected(self.desk, self.name(), self.peer).await {
+            Err(refusal) if number != Some(0) || is_refused_as(&refusal, DeskRefusal::ReverseOver.word()) => {
+                Err(refusal)
             }
-            return Ok(refused);
+            _ => Ok(()),
         }
-        desk.control.part_with_held(self.id).await?;
-        if desk.reverses.number(name) != number {
-            return self.is_ended().await;
+    }
+
+    /// Nothing else changes the role from here on. The dead disks may have taken a while.
+    async fn turn(&self, number: Option<u64>) -> Result<RoleChangeUnderWay<'_>, Reply> {
+        let (desk, name) = (self.desk, self.name());
+        let turn = match &self.dead[..] {
+            [] => Ok(()),
+            _ => self.is_expected(number).await,
+        };
+        let turn = turn.and_then(|()| desk.find_taken_up(name).map(drop));
+        let turn = turn.and_then(|()| desk.role_changes.begin(name, RoleChange::Demotion, desk.node.as_str()));
+        turn.map_err(|refusal| behind_dead(refusal, (name, self.peer.as_str()), &self.dead))
+    }
+
+    /// This node is the primary still.
+    async fn not_demoted(&self, demoted: Reply, number: Option<u64>) -> Result<Reply, Gone> {
+        let (desk, name) = (self.desk, self.name());
+        let refused = match demoted {
+            Reply::Error { .. } => demoted,
+            _ => Reply::failed(DeskRefusal::Failed, format!("{name}: this node is the primary still")),
+        };
+        let is_over = is_refused_as(&refused, DeskRefusal::ReverseOver.word());
+        match &refused {
+            // Of an earlier run, which has left disks out: served now, or sent to the peer, the other volumes would be of a later moment.
+            Reply::Error { message, .. } if number == Some(0) && !is_over => waits_still(desk, name, message),
+            _ => never_began(desk, (name, self.id), self.peer).await?,
         }
-        let (step, lent) = next_step(desk, (name, self.id), self.peer).await?;
-        Ok(self.answer(step, besides(demoted).into_iter().chain(lent).collect()))
+        Ok(refused)
     }
 
     /// Clients go on here, unless they are held for another one that has begun since.
@@ -259,7 +313,7 @@ impl GivingUp<'_> {
 
 /// A refusal behind the dead disks, which are left out by then, says what was done.
 fn behind_dead(mut reply: Reply, (name, peer): (&str, &str), dead: &[String]) -> Reply {
-    if let Reply::Error { message, .. } = &mut reply {
+    if let (Reply::Error { message, .. }, false) = (&mut reply, dead.is_empty()) {
         let said = message.replace("nothing was changed: ", "").replace("nothing was demoted: ", "");
         *message = format!(
             "{said}. This node is the primary still, and the group goes on without volume {}, which is detached by now: node {peer} is sent what is \
@@ -371,8 +425,7 @@ pub(super) async fn goes_on_without_dead(
 
 /// The answer of a demotion that may be on record, or not.
 pub(super) fn is_record_unknown(reply: &Reply) -> bool {
-    let Reply::Error { refusal: Some(refusal), .. } = reply else { return false };
-    refusal.code == RefusalCode::RecordUnknown.word()
+    is_refused_as(reply, RefusalCode::RecordUnknown.word())
 }
 
 /// Nothing follows before a reset tells which role is on record.
@@ -487,7 +540,8 @@ pub(super) async fn next_step(
     let Some(home) = desk.reverses.home(name).filter(|_| is_known) else { return Ok((PeerStep::Ended, Vec::new())) };
     desk.control.clients(id, ClientsOrder::Forward).await?;
     let Some(GivesUp { discard, skip_hooks, .. }) = home.gives_up else { return Ok((PeerStep::Kept, Vec::new())) };
-    let lends = ApiRequest::Lend { group: name.to_owned(), skip_hooks, ends: false, home_serves: false };
+    let reverse = desk.reverses.id(name).0;
+    let lends = ApiRequest::Lend { group: name.to_owned(), skip_hooks, ends: false, home_serves: false, reverse };
     let lent = (desk.ask_peer)(peer.to_string(), lends).await;
     if is_over_there(&lent) {
         return Ok((PeerStep::Over, Vec::new()));
@@ -511,7 +565,7 @@ async fn keeps_content(
     (full, discard): (bool, bool),
 ) -> Result<PeerStep, Gone> {
     let kept = keeps(desk, (name, id), peer, discard).await?;
-    let is_code = |code| is_refused_as(&kept, code);
+    let is_code = |code: RefusalCode| kept.as_ref().is_ok_and(|kept| is_refused_as(kept, code.word()));
     // Nothing stands here alone; or it is not known what, and then all is compared, and saved as well.
     let (has_none, is_unknown) = (is_code(RefusalCode::NoFork), is_code(RefusalCode::ForkUnbounded));
     if let Err(why) = answered(kept).or_else(|why| if has_none || is_unknown { Ok(()) } else { Err(why) }) {
@@ -545,15 +599,16 @@ async fn keeps(
         let over = now.identity.generation.tag;
         let keep = ApiRequest::Keep { group: name.to_owned(), over, discard, by_policy: false };
         let kept = (desk.ask_peer)(peer.to_string(), keep).await;
-        if !is_refused_as(&kept, RefusalCode::ForkChanged) || Instant::now() >= until {
+        let has_changed = kept.as_ref().is_ok_and(|kept| is_refused_as(kept, RefusalCode::ForkChanged.word()));
+        if !has_changed || Instant::now() >= until {
             return Ok(kept);
         }
         sleep(KEEP_AGAIN_AFTER).await;
     }
 }
 
-fn is_refused_as(reply: &Result<Reply, String>, code: RefusalCode) -> bool {
-    matches!(reply, Ok(Reply::Error { refusal: Some(refusal), .. }) if refusal.code == code.word())
+fn is_refused_as(reply: &Reply, code: &str) -> bool {
+    matches!(reply, Reply::Error { refusal: Some(refusal), .. } if refusal.code == code)
 }
 
 /// What the peer does not have, as far as this node knows.

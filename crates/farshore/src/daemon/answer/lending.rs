@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::Desk;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply};
-use crate::daemon::reverses::ReversePlace;
+use crate::daemon::reverses::{ReverseId, ReversePlace};
 use crate::daemon::role_hooks::Candidate;
 
 /// How often it is looked whether requests have ended, or a step.
@@ -45,9 +45,43 @@ pub(super) async fn begins_term(
         }
     }
     let begun = desk.terms.begin(name).await;
+    if begun.is_ok() {
+        // What was asked in the term before is not to land in this one.
+        desk.control.part_with_held(now.id).await?;
+    }
     Ok(begun.map_err(|why| {
         Reply::failed(DeskRefusal::TermNotRecorded, format!("{name}: {why}; the node was not promoted"))
     }))
+}
+
+/// The command before the promotion has run, maybe for minutes: the peer may have served others since it was asked.
+pub(super) async fn begins_term_behind_command(
+    desk: &Desk,
+    (name, now): (&str, &GroupStatus),
+    peer: &NodeName,
+    force: bool,
+) -> Result<Result<Option<String>, Reply>, Gone> {
+    match desk.reverses.is_home(name) && !force {
+        true => begins_term(desk, (name, now), peer, force).await,
+        false => Ok(Ok(None)),
+    }
+}
+
+/// This node is about to be promoted by a word, and has it on record that it serves the clients of its peer. The record goes where the peer has none of
+/// that: its exports would be closed to everybody. Else, what to say of that.
+pub(super) async fn serves_still(desk: &Desk, name: &str, peer: &NodeName) -> Result<Option<String>, Gone> {
+    if !desk.reverses.is_server(name) {
+        return Ok(None);
+    }
+    let id = desk.reverses.id(name);
+    // What cannot be read is ended by an operator.
+    let is_over = desk.reverses.why(name).is_none() && asks(desk, name, peer, true).await == Ok(false);
+    if is_over && desk.reverses.id(name) == id && serves(desk, name, (false, id)).await?.is_ok() {
+        return Ok(None);
+    }
+    Ok(Some(format!(
+        "its exports are for clients of node {peer} alone, in a reverse sync: 'farshore sync {name} --reverse --stop' here opens them for others"
+    )))
 }
 
 /// This node is about to be promoted by force, and nobody has made sure that it is in order: clients that are served by the peer are cut off by the
@@ -71,11 +105,18 @@ fn unknown_server(name: &str, now: &GroupStatus, peer: &NodeName, why: &str) -> 
 }
 
 /// Whether this node serves the clients of the peer, or has its own served there.
-pub(super) fn has_part(desk: &Desk, name: &str, is_home: bool) -> Reply {
+pub(super) fn has_part(desk: &Desk, asked: &ApiRequest) -> Reply {
+    let ApiRequest::InReverse { group: name, is_home, reverse, ends } = asked else {
+        unreachable!("it is asked for nothing else")
+    };
     if let Err(unknown) = desk.find(name) {
         return unknown;
     }
-    match if is_home { desk.reverses.is_home(name) } else { desk.reverses.is_server(name) } {
+    if *ends && desk.role_changes.is_changing(name) {
+        return is_changing(desk, name);
+    }
+    let is_placed = if *is_home { desk.reverses.is_home(name) } else { desk.reverses.is_server(name) };
+    match is_placed && desk.reverses.is_of(name, ReverseId(*reverse)) {
         true => Reply::unchanged(format!("{name}: it is on record at node {}", desk.node)),
         false => {
             let message = format!("{name}: there is no such reverse sync on record at node {}", desk.node);
@@ -84,16 +125,44 @@ pub(super) fn has_part(desk: &Desk, name: &str, is_home: bool) -> Reply {
     }
 }
 
+pub(super) fn is_changing(desk: &Desk, name: &str) -> Reply {
+    let message = format!("{name}: node {} is changing its role just now", desk.node);
+    Reply::refused(RefusalCode::RoleChanging, message)
+}
+
+/// The request that asks whether the peer has this part in the reverse sync that is on record here. `ends`: nothing of it is to be under way there.
+pub(super) fn in_reverse(desk: &Desk, name: &str, (is_home, ends): (bool, bool)) -> ApiRequest {
+    ApiRequest::InReverse { group: name.to_owned(), is_home, reverse: desk.reverses.id(name).0, ends }
+}
+
 /// Whether the peer serves the clients of this node, or has its own served here, by its own record.
 ///
 /// # Errors
 /// Why it does not say.
 pub(super) async fn asks(desk: &Desk, name: &str, peer: &NodeName, is_home: bool) -> Result<bool, String> {
-    let reply = (desk.ask_peer)(peer.to_string(), ApiRequest::InReverse { group: name.to_owned(), is_home }).await;
+    let reply = (desk.ask_peer)(peer.to_string(), in_reverse(desk, name, (is_home, false))).await;
     match is_over_there(&reply) {
         true => Ok(false),
         false => answered(reply).map(|()| true),
     }
+}
+
+/// The last question before this node is demoted for the peer to serve its clients: commands may have run for minutes since the peer got ready, and
+/// an operator may have told it to stop meanwhile.
+///
+/// # Errors
+/// The answer to whoever began it.
+pub(super) async fn is_expected(desk: &Desk, name: &str, peer: &NodeName) -> Result<(), Reply> {
+    let nothing = format!("{name}: nothing was changed: node {peer}");
+    let (code, why) = match asks(desk, name, peer, false).await {
+        Ok(true) => return Ok(()),
+        Ok(false) => (DeskRefusal::ReverseOver, "was told meanwhile to serve no clients of this node".to_owned()),
+        Err(why) => (
+            DeskRefusal::PeerNotReached,
+            format!("does not say whether it is to serve clients of this node still: {why}"),
+        ),
+    };
+    Err(Reply::refused(code, format!("{nothing} {why}")))
 }
 
 /// What waits here must not land behind what others have written at the peer since. The error: the record is there still, and so are they.
@@ -108,6 +177,7 @@ pub(super) async fn cut_off(
     }
     tracing::warn!("{name}: node {peer} was told to serve the clients of this node no more: they are cut off");
     desk.control.clients(id, ClientsOrder::Part).await?;
+    desk.control.part_with_held(id).await?;
     Ok(Ok(()))
 }
 
@@ -145,8 +215,12 @@ pub(super) fn role_is_unknown(now: &GroupStatus) -> bool {
 }
 
 /// From now on the exports of this node are for the clients of the peer, or not any more. The answer, if it cannot be.
-pub(super) async fn serves(desk: &Desk, name: &str, is_server: bool) -> Result<Result<(), Reply>, Gone> {
-    let (id, group) = match desk.find_taken_up(name) {
+pub(super) async fn serves(
+    desk: &Desk,
+    name: &str,
+    (is_server, id): (bool, ReverseId),
+) -> Result<Result<(), Reply>, Gone> {
+    let (group_id, group) = match desk.find_taken_up(name) {
         Ok(found) => found,
         Err(unknown) => return Ok(Err(unknown)),
     };
@@ -157,14 +231,14 @@ pub(super) async fn serves(desk: &Desk, name: &str, is_server: bool) -> Result<R
         return Ok(if is_server { Err(Reply::refused(DeskRefusal::ReverseUnderWay, message)) } else { Ok(()) });
     }
     let recorded = match is_server {
-        true => desk.reverses.record(name, ReversePlace::Server).await,
+        true => desk.reverses.record(name, ReversePlace::Server, id).await,
         false => desk.reverses.end(name).await,
     };
     if let Err(why) = recorded {
         return Ok(Err(Reply::refused(DeskRefusal::StateDiskSilent, format!("{name}: nothing was changed: {why}"))));
     }
     let to = is_server.then(|| desk.config().node_id(peer));
-    desk.control.lend(id, to).await?;
+    desk.control.lend(group_id, to).await?;
     Ok(Ok(()))
 }
 
@@ -196,6 +270,7 @@ pub(super) fn begun(name: &str, peer: &NodeName, full: bool) -> String {
 /// Clients are served here as before, and the peer hears of that. If it does not hear, it finds out. Where the record has this node demoted by
 /// the next run of the daemon nobody is served before that is gone: what they wrote would be given up. Then it is tried again.
 pub(super) async fn never_began(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<(), Gone> {
+    let reverse = desk.reverses.id(name);
     desk.reverses.never_began(name);
     if desk.reverses.is_still(name) {
         if let Err(why) = desk.reverses.end(name).await {
@@ -209,13 +284,13 @@ pub(super) async fn never_began(desk: &Desk, (name, id): (&str, GroupId), peer: 
     if let Err(why) = desk.reverses.end(name).await {
         tracing::warn!("{name}: {why}");
     }
-    let _ = (desk.ask_peer)(peer.to_string(), ends(name, true)).await;
+    let _ = (desk.ask_peer)(peer.to_string(), ends(name, true, reverse)).await;
     Ok(())
 }
 
-/// The peer serves no clients of this node any more; or they are served here again.
-pub(super) fn ends(name: &str, home_serves: bool) -> ApiRequest {
-    ApiRequest::Lend { group: name.to_owned(), skip_hooks: false, ends: true, home_serves }
+/// The peer serves no clients of this node any more; or they are served here again. `reverse`: what this is about, so that it may come late.
+pub(super) fn ends(name: &str, home_serves: bool, reverse: ReverseId) -> ApiRequest {
+    ApiRequest::Lend { group: name.to_owned(), skip_hooks: false, ends: true, home_serves, reverse: reverse.0 }
 }
 
 pub(super) fn ended_meanwhile(name: &str) -> Reply {
@@ -240,14 +315,17 @@ pub(super) fn answered(reply: Result<Reply, String>) -> Result<(), String> {
 }
 
 /// The peer hands over now: requests of clients wait until it has, and none is at the peer. If it does not, they go on there a little later.
-pub(super) async fn comes_to_rest(desk: &Desk, (name, id): (&str, GroupId)) -> Result<Reply, Gone> {
+pub(super) async fn comes_to_rest(desk: &Desk, name: &str) -> Result<Reply, Gone> {
+    let id = match desk.find_taken_up(name) {
+        Ok((id, _)) => id,
+        Err(unknown) => return Ok(unknown),
+    };
     if !desk.reverses.is_home(name) {
         let message = format!("{name}: no clients of node {} are served elsewhere", desk.node);
         return Ok(Reply::refused(DeskRefusal::ReverseOver, message));
     }
     if desk.role_changes.is_changing(name) {
-        let message = format!("{name}: node {} is changing its role just now", desk.node);
-        return Ok(Reply::refused(RefusalCode::RoleChanging, message));
+        return Ok(is_changing(desk, name));
     }
     desk.reverses.refused(name, "the other node hands over".to_owned(), REVERSE_HANDOVER_PATIENCE);
     desk.control.clients(id, ClientsOrder::Pause).await?;

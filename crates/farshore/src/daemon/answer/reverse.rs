@@ -12,7 +12,7 @@ use engine::identity::Role;
 use engine::state::State;
 use engine::status::GroupStatus;
 use engine::{GroupId, RefusalCode};
-use host::driver::{ClientsOrder, DriverSnapshot, Gone, GroupSnapshot};
+use host::driver::{ClientsOrder, DriverSnapshot, Gone, GroupSnapshot, entropy};
 use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HANDOVER_PATIENCE, REVERSE_HEARD_PATIENCE, REVERSE_STEP_PATIENCE};
 use settings::{ConfiguredGroup, NodeName};
 use tokio::task::spawn_local;
@@ -25,8 +25,8 @@ use super::giving_up::{
     unknown_role,
 };
 use super::lending::{
-    QUIET_LOOK, answered, asks, begun, cut_off, ends, is_over_there, is_served, never_began, role_is_unknown, serves,
-    stands_still_no_more,
+    QUIET_LOOK, answered, asks, begun, cut_off, ends, in_reverse, is_changing, is_over_there, is_served, never_began,
+    role_is_unknown, serves, stands_still_no_more,
 };
 use super::resets::snapshot_of;
 use super::roles::{PromotionOrder, RunHooks, is_unanswered};
@@ -34,7 +34,7 @@ use super::switchover::AnnouncedSwitchover;
 use super::unopened::as_recorded;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder, SwitchoverOrder};
-use crate::daemon::reverses::{ReverseHome, ReversePlace};
+use crate::daemon::reverses::{ReverseHome, ReverseId, ReversePlace};
 use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
 
 /// How often it is looked whether a reverse sync may go on.
@@ -258,7 +258,7 @@ impl Begin<'_> {
 
     async fn record(&self) -> Result<(), Reply> {
         let place = ReversePlace::Home(ReverseHome { full: self.order.full, gives_up: None });
-        self.desk.reverses.record(self.name(), place).await.map_err(|why| {
+        self.desk.reverses.record(self.name(), place, ReverseId(Some(entropy()))).await.map_err(|why| {
             Reply::refused(DeskRefusal::StateDiskSilent, format!("{}: nothing was changed: {why}", self.name()))
         })
     }
@@ -267,7 +267,8 @@ impl Begin<'_> {
 // ---- it ends -------------------------------------------------------------------------------------------------------------
 
 /// It ends where it stands: the peer stays the primary, and serves its own clients. Not beside one of its steps: the step would go on without a
-/// record, or what was stopped would begin again with it. So this node does not take over meanwhile, and the one that serves does not hand over.
+/// record, or what was stopped would begin again with it. So this node does not take over meanwhile, and the one that serves does not hand over. An
+/// order that was given before may have that hand over still, and this one take over: neither is stopped then.
 async fn stop_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
     if desk.reverses.is_server(name) {
         return match desk.role_changes.begin(name, RoleChange::ReverseStop, desk.node.as_str()) {
@@ -278,7 +279,7 @@ async fn stop_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName)
     let until = Instant::now() + REVERSE_STEP_PATIENCE;
     while desk.reverses.is_home(name) || desk.reverses.is_begun(name) {
         if desk.reverses.begins_step(name) {
-            let stopped = stop(desk, (name, id), peer).await;
+            let stopped = stop_at_home(desk, (name, id), peer).await;
             desk.reverses.is_done(name);
             return stopped;
         }
@@ -290,7 +291,27 @@ async fn stop_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName)
     stop(desk, (name, id), peer).await
 }
 
+async fn stop_at_home(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
+    let _alone = match desk.role_changes.begin(name, RoleChange::ReverseStop, desk.node.as_str()) {
+        Ok(alone) => alone,
+        Err(refusal) => return Ok(refusal),
+    };
+    let may = (desk.ask_peer)(peer.to_string(), in_reverse(desk, name, (false, true))).await;
+    match may {
+        Ok(Reply::Error { message, refusal: Some(refusal), .. })
+            if refusal.code == RefusalCode::RoleChanging.word() =>
+        {
+            Ok(Reply::refused(
+                RefusalCode::RoleChanging,
+                format!("{name}: nothing was changed: node {peer} says: {message}"),
+            ))
+        }
+        _ => stop(desk, (name, id), peer).await,
+    }
+}
+
 async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
+    let reverse = desk.reverses.id(name);
     let Some(place) = desk.reverses.place(name) else {
         return stop_there(desk, (name, id), peer).await;
     };
@@ -308,13 +329,17 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
     if is_primary(desk, id).await? {
         // They were held for it.
         desk.control.clients(id, ClientsOrder::GoOn).await?;
+        // A word that is lost is asked for.
+        let _ = (desk.ask_peer)(peer.to_string(), ends(name, true, reverse)).await;
         return Ok(Reply::ok(format!(
             "{name}: the reverse sync is over before it has begun: this node is the primary"
         )));
     }
+    // They were held for a demotion of which nobody knows whether it is on record: others may write before this node is promoted.
+    desk.control.part_with_held(id).await?;
     let serves = desk.status_of(id).await?.is_some_and(|now| now.peer.role == Some(Role::Primary));
     let mut warnings = Vec::new();
-    let told = (desk.ask_peer)(peer.to_string(), ends(name, false)).await;
+    let told = (desk.ask_peer)(peer.to_string(), ends(name, false, reverse)).await;
     if let Err(why) = answered(told) {
         warnings.push(format!(
             "node {peer} was not told: {why}. It serves nobody until 'farshore sync {name} --reverse --stop' is typed there"
@@ -332,7 +357,7 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
 
 /// None is on record here, and the peer may not have heard the end of one.
 async fn stop_there(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
-    let request = ends(name, is_primary(desk, id).await?);
+    let request = ends(name, is_primary(desk, id).await?, ReverseId::default());
     Ok(match (desk.ask_peer)(peer.to_string(), request).await {
         Ok(Reply::Ok { message, unchanged: false, .. }) => Reply::ok(format!("node {peer} says: {message}")),
         _ => Reply::unchanged(format!("{name}: no reverse sync is under way; nothing to do")),
@@ -344,10 +369,10 @@ async fn stop_there(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -
 /// The peer, which is the secondary, has this node promoted for its clients, with what it has; or `ends`: its clients are not served here any
 /// more. `home_serves`: the peer is the primary, and serves them itself.
 pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>) -> Result<Reply, Gone> {
-    let ApiRequest::Lend { group: name, skip_hooks, ends, home_serves } = lent else {
+    let ApiRequest::Lend { group: name, skip_hooks, ends, home_serves, reverse } = lent else {
         unreachable!("it is asked for nothing else")
     };
-    let (name, skip_hooks) = (name.as_str(), *skip_hooks);
+    let (name, skip_hooks, reverse) = (name.as_str(), *skip_hooks, ReverseId(*reverse));
     let (id, group) = match desk.find_taken_up(name) {
         Ok(found) => found,
         Err(unknown) => return Ok(unknown),
@@ -359,29 +384,28 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
         return Ok(Reply::refused(DeskRefusal::NotCarried, message));
     };
     if *ends {
-        return lends_no_more(desk, (name, id), &peer, *home_serves).await;
+        return lends_no_more(desk, (name, id), &peer, (*home_serves, reverse)).await;
     }
-    if let Some(answer) = is_primary_already(desk, (name, id)).await? {
+    if let Some(answer) = is_primary_already(desk, (name, id), reverse).await? {
         return Ok(answer);
     }
     if let Err(refusal) = hears_demotion(desk, (name, id), &peer).await? {
         return Ok(refusal);
     }
     // Its role was not known before, if it was starting then.
-    if let Some(answer) = is_primary_already(desk, (name, id)).await? {
+    if let Some(answer) = is_primary_already(desk, (name, id), reverse).await? {
         return Ok(answer);
     }
     // It stands there since before the peer was demoted. Without it somebody had this node serve those clients no more.
-    if !desk.reverses.is_server(name) {
+    if !serves_in(desk, name, reverse) {
         let message = format!("{name}: node {} was told to serve the clients of node {peer} no more", desk.node);
         return Ok(Reply::refused(DeskRefusal::ReverseOver, message));
     }
     // Another one of these may be under way: what that one recorded is its own.
     if desk.role_changes.is_changing(name) {
-        let message = format!("{name}: node {} is changing its role just now", desk.node);
-        return Ok(Reply::refused(RefusalCode::RoleChanging, message));
+        return Ok(is_changing(desk, name));
     }
-    if let Err(refusal) = serves(desk, name, true).await? {
+    if let Err(refusal) = serves(desk, name, (true, desk.reverses.id(name))).await? {
         return Ok(refusal);
     }
     let announced = desk.announced.borrow_mut().remove(&id).filter(AnnouncedSwitchover::is_fresh);
@@ -395,29 +419,48 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
 }
 
 /// The answer of a node that is not to be promoted any more: it serves the peer's clients, or is not to.
-async fn is_primary_already(desk: &Desk, (name, id): (&str, GroupId)) -> Result<Option<Reply>, Gone> {
+async fn is_primary_already(
+    desk: &Desk,
+    (name, id): (&str, GroupId),
+    reverse: ReverseId,
+) -> Result<Option<Reply>, Gone> {
     if !is_primary(desk, id).await? {
         return Ok(None);
     }
     let message = format!("{name}: node {} is the primary already", desk.node);
-    Ok(Some(match desk.reverses.is_server(name) {
+    Ok(Some(match serves_in(desk, name, reverse) {
         true => Reply::unchanged(message),
         false => Reply::refused(DeskRefusal::ReverseOver, format!("{message}, and serves its own clients alone")),
     }))
 }
 
+fn serves_in(desk: &Desk, name: &str, reverse: ReverseId) -> bool {
+    desk.reverses.is_server(name) && desk.reverses.is_of(name, reverse)
+}
+
+/// What home says of itself is so, whatever goes on here. An order is not carried out beside a change of role.
 async fn lends_no_more(
     desk: &Desk,
     (name, id): (&str, GroupId),
     peer: &NodeName,
-    home_serves: bool,
+    (home_serves, reverse): (bool, ReverseId),
 ) -> Result<Reply, Gone> {
+    if desk.reverses.is_server(name) && !desk.reverses.is_of(name, reverse) {
+        return Ok(Reply::unchanged(format!("{name}: that reverse sync is over, and another one is under way")));
+    }
+    let alone = match home_serves {
+        true => None,
+        false => Some(desk.role_changes.begin(name, RoleChange::ReverseStop, desk.node.as_str())),
+    };
+    if let Some(Err(refusal)) = alone {
+        return Ok(refusal);
+    }
     desk.announced.borrow_mut().remove(&id);
     if home_serves && is_primary(desk, id).await? {
         // It was promoted for clients that never came: both would serve.
         let message = format!(
-            "{name}: node {peer} is the primary, and this node was promoted for its clients: the exports here stay closed until 'farshore resolve \
-             {name}' says whose content counts"
+            "{name}: node {peer} is the primary, and this node was promoted for its clients: the exports here stay closed. 'farshore resolve \
+             {name}' says whose content counts; if that is the one here, 'farshore sync {name} --reverse --stop' here opens them behind that"
         );
         return Ok(Reply::refused(RefusalCode::HistoriesApart, message));
     }
@@ -484,14 +527,16 @@ fn serves_in_vain(desk: &Rc<Desk>, name: &str, snapshot: &DriverSnapshot) {
     if !desk.reverses.is_in_vain(name, is_in_vain) || !desk.reverses.begins_step(name) {
         return;
     }
-    let (desk, name) = (desk.clone(), name.to_owned());
+    let (desk, name, reverse) = (desk.clone(), name.to_owned(), desk.reverses.id(name));
     spawn_local(async move {
         let is_awaited = asks(&desk, &name, &peer, true).await;
         desk.reverses.is_in_vain(&name, false);
-        if is_awaited == Ok(false) && !desk.role_changes.is_changing(&name) && desk.reverses.is_server(&name) {
+        // Another one may have been announced meanwhile.
+        let is_same = desk.reverses.is_server(&name) && desk.reverses.id(&name) == reverse;
+        if is_awaited == Ok(false) && !desk.role_changes.is_changing(&name) && is_same {
             tracing::info!("{name}: the peer serves its clients itself: a reverse sync that was announced is none");
             // The next run of the daemon looks again.
-            let _ = serves(&desk, &name, false).await;
+            let _ = serves(&desk, &name, (false, reverse)).await;
         }
         desk.reverses.is_done(&name);
     });
@@ -575,8 +620,7 @@ async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
     if !is_still && desk.control.is_held(id).await? {
         desk.control.clients(id, ClientsOrder::GoOn).await?;
     }
-    // The peer is told below, and would take a word that comes late for one of another reverse sync.
-    let _alone = desk.reverses.begin(name);
+    let reverse = desk.reverses.id(name);
     match desk.reverses.end(name).await {
         Ok(()) => tracing::info!("{name}: the reverse sync is over: this node is the primary"),
         Err(why) => {
@@ -589,7 +633,7 @@ async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
         desk.control.clients(id, ClientsOrder::GoOn).await?;
     }
     // A peer that is secondary serves nobody, told or not.
-    let _ = (desk.ask_peer)(peer.to_string(), ends(name, true)).await;
+    let _ = (desk.ask_peer)(peer.to_string(), ends(name, true, reverse)).await;
     Ok(())
 }
 

@@ -158,26 +158,13 @@ impl Desk {
         }
         let is_forced = how.force && !how.is_lent;
         let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced, runs };
-        let mut unrecorded = None;
-        if now.role == Role::Secondary {
-            if hooks.has(RoleHook::BeforePromote)
-                && let Some(refusal) = self.no_promotion(&group, &now, how).await?
-            {
-                return Ok(refusal);
-            }
-            let Some(peer) = group.peer_of(&self.node) else { unreachable!("a group has two nodes") };
-            unrecorded = match lending::begins_term(self, (name, &now), peer, how.force).await? {
-                Ok(unrecorded) => unrecorded,
+        let ready = match now.role {
+            Role::Primary => GotReady::default(),
+            Role::Secondary => match gets_ready(&hooks, &now, how).await? {
+                Ok(ready) => ready,
                 Err(refusal) => return Ok(refusal),
-            };
-            if let Err(refusal) = hooks.before(RoleHook::BeforePromote).await {
-                return Ok(refusal);
-            }
-        }
-        if now.role == Role::Secondary && how.force {
-            // Behind the commands: whoever pauses them meanwhile does so for a change in order.
-            lending::cuts_off_by_force(self, name, id).await?;
-        }
+            },
+        };
         let mut reply = self.command(name, how.command()).await?;
         // It is on record, or was refused; or its group has failed.
         alone.is_shown(false);
@@ -188,13 +175,16 @@ impl Desk {
             *message += "; the reverse sync is over: this node serves its own clients alone";
             *unchanged = false;
         }
+        if let (Reply::Ok { message, .. }, Some(words)) = (&mut reply, ready.serves) {
+            *message += &format!("; {words}");
+        }
         if now.role == Role::Secondary {
             self.say_what_may_be_missing(id, &now, &mut reply).await?;
         }
         if let Reply::Ok { message, warnings, unchanged, .. } = &mut reply {
             // Whoever types it again may not have heard the first warning.
             let again = (*unchanged && message.contains(BOTH_PRIMARY)).then(|| BOTH_PRIMARY.to_owned());
-            warnings.extend(unrecorded.into_iter().chain(again));
+            warnings.extend(ready.unrecorded.into_iter().chain(again));
         }
         hooks.after(RoleHook::AfterPromote, &mut reply).await;
         Ok(reply)
@@ -257,8 +247,6 @@ impl Desk {
             .map(|(code, why)| Reply::refused(code, format!("{}: {}", group.name, view::with_names(group, &why)))))
     }
 
-    /// Who asks again, and may not have heard the first answer, is warned of the same: that not everything is known to have arrived decides
-    /// about the peer.
     /// `command`: what the engine is asked for, [`Command::Demote`] or one that demotes under a condition.
     pub(super) async fn demote(
         &self,
@@ -267,7 +255,7 @@ impl Desk {
         runs: RunHooks,
         command: Command,
     ) -> Result<Reply, Gone> {
-        let (id, group) = match self.find_taken_up(name) {
+        let found = match self.find_taken_up(name) {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
@@ -275,53 +263,9 @@ impl Desk {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
         };
-        let now = self.status_of(id).await?;
-        let Some(now) = now.filter(|now| !view::is_starting(now)) else {
-            // Its role is not known yet: a primary would be demoted without its commands and without a record of the begin.
-            return Ok(starting(name));
-        };
-        let before = Some(now).filter(|now| now.role == Role::Primary);
-        let is_reverse = self.reverses.is_home(name);
-        let is_forced = close_clients && !is_reverse;
-        let hooks = RoleHookCalls { desk: self, change: &alone, group: &group, is_forced, runs };
-        let again = if is_reverse { format!("sync {name} --reverse") } else { format!("demote {name}") };
-        if let Some(now) = &before
-            && hooks.has(RoleHook::BeforeDemote)
-            && let Some(refusal) = self.no_demotion(name, now, (close_clients, &again)).await?
-        {
-            return Ok(refusal);
-        }
-        let before = before.map(|status| status.identity.generation);
-        let turn = match before {
-            Some(generation) => match self.record_begin(name, generation).await {
-                Ok(turn) => Some(turn),
-                Err(refusal) => return Ok(refusal),
-            },
-            None => None,
-        };
-        if before.is_some()
-            && let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await
-        {
-            return Ok(refusal);
-        }
-        alone.is_shown(turn.is_some());
-        let mut reply = match close_clients {
-            true => self.order_anyway(name, command).await?,
-            false => self.order_if_unused(name, command, &again).await?,
-        };
-        // It is on record, or was refused; or its group has failed.
-        alone.is_shown(false);
-        if let Reply::Ok { warnings, unchanged, .. } = &mut reply {
-            // It is done, also where the data thread ends now.
-            let now = self.status_of(id).await.unwrap_or_default().map(|status| status.identity);
-            if *unchanged {
-                warnings.extend(self.demotions.warnings(name, now.as_ref()));
-            } else {
-                let generation = now.map(|identity| identity.generation).or(before);
-                let unrecorded = self.record_end(name, generation, warnings, turn).await;
-                warnings.extend(unrecorded);
-            }
-        }
+        let is_forced = close_clients && !self.reverses.is_home(name);
+        let hooks = RoleHookCalls { desk: self, change: &alone, group: &found.1, is_forced, runs };
+        let mut reply = demotes(&hooks, found.0, close_clients, command).await?;
         hooks.after(RoleHook::AfterDemote, &mut reply).await;
         Ok(reply)
     }
@@ -394,4 +338,105 @@ impl Desk {
         };
         self.demotions.ended(name, generation, warnings, turn).await
     }
+}
+
+/// What is said of a promotion besides what came of it.
+#[derive(Default)]
+struct GotReady {
+    /// A warning of the term.
+    unrecorded: Option<String>,
+    /// Whom it serves, if that is not everybody.
+    serves: Option<String>,
+}
+
+/// A secondary is about to be promoted: all that may have it refused before the engine is asked. The error: the answer.
+async fn gets_ready(
+    hooks: &RoleHookCalls<'_>,
+    now: &GroupStatus,
+    how: PromotionOrder,
+) -> Result<Result<GotReady, Reply>, Gone> {
+    let (desk, group, name) = (hooks.desk, hooks.group, hooks.group.name.as_str());
+    let has_command = hooks.has(RoleHook::BeforePromote);
+    if has_command && let Some(refusal) = desk.no_promotion(group, now, how).await? {
+        return Ok(Err(refusal));
+    }
+    let Some(peer) = group.peer_of(&desk.node) else { unreachable!("a group has two nodes") };
+    let mut ready = match lending::begins_term(desk, (name, now), peer, how.force).await? {
+        Ok(unrecorded) => GotReady { unrecorded, serves: None },
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    if let Err(refusal) = hooks.before(RoleHook::BeforePromote).await {
+        return Ok(Err(refusal));
+    }
+    if has_command {
+        match lending::begins_term_behind_command(desk, (name, now), peer, how.force).await? {
+            Ok(again) => ready.unrecorded = again.or(ready.unrecorded),
+            Err(refusal) => return Ok(Err(refusal)),
+        }
+    }
+    match how.force {
+        // Behind the commands: whoever pauses them meanwhile does so for a change in order.
+        true => lending::cuts_off_by_force(desk, name, now.id).await?,
+        // A node that is promoted as its peer handed over to it has heard of that just now.
+        false if hooks.runs.before_has_run => {}
+        false => ready.serves = lending::serves_still(desk, name, peer).await?,
+    }
+    Ok(Ok(ready))
+}
+
+/// A demotion up to the command behind it, which is left to whoever calls. Who asks again, and may not have heard the first answer, is warned of the
+/// same: that not everything is known to have arrived decides about the peer.
+pub(super) async fn demotes(
+    hooks: &RoleHookCalls<'_>,
+    id: GroupId,
+    close_clients: bool,
+    command: Command,
+) -> Result<Reply, Gone> {
+    let (desk, name, alone) = (hooks.desk, hooks.group.name.as_str(), hooks.change);
+    let now = desk.status_of(id).await?;
+    let Some(now) = now.filter(|now| !view::is_starting(now)) else {
+        // Its role is not known yet: a primary would be demoted without its commands and without a record of the begin.
+        return Ok(starting(name));
+    };
+    let before = Some(now).filter(|now| now.role == Role::Primary);
+    let is_reverse = desk.reverses.is_home(name);
+    let again = if is_reverse { format!("sync {name} --reverse") } else { format!("demote {name}") };
+    if let Some(now) = &before
+        && hooks.has(RoleHook::BeforeDemote)
+        && let Some(refusal) = desk.no_demotion(name, now, (close_clients, &again)).await?
+    {
+        return Ok(refusal);
+    }
+    let before = before.map(|status| status.identity.generation);
+    let turn = match before {
+        Some(generation) => match desk.record_begin(name, generation).await {
+            Ok(turn) => Some(turn),
+            Err(refusal) => return Ok(refusal),
+        },
+        None => None,
+    };
+    if before.is_some()
+        && let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await
+    {
+        return Ok(refusal);
+    }
+    alone.is_shown(turn.is_some());
+    let mut reply = match close_clients {
+        true => desk.order_anyway(name, command).await?,
+        false => desk.order_if_unused(name, command, &again).await?,
+    };
+    // It is on record, or was refused; or its group has failed.
+    alone.is_shown(false);
+    if let Reply::Ok { warnings, unchanged, .. } = &mut reply {
+        // It is done, also where the data thread ends now.
+        let now = desk.status_of(id).await.unwrap_or_default().map(|status| status.identity);
+        if *unchanged {
+            warnings.extend(desk.demotions.warnings(name, now.as_ref()));
+        } else {
+            let generation = now.map(|identity| identity.generation).or(before);
+            let unrecorded = desk.record_end(name, generation, warnings, turn).await;
+            warnings.extend(unrecorded);
+        }
+    }
+    Ok(reply)
 }

@@ -19,6 +19,7 @@ use super::{Desk, lending, reply};
 use crate::api::refusals::DeskRefusal;
 use crate::api::server::Asker;
 use crate::api::{ApiRequest, Reply, SwitchoverOrder};
+use crate::daemon::reverses::ReverseId;
 use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
 use crate::daemon::role_hooks::Candidate;
 use crate::daemon::{attached, view};
@@ -132,14 +133,9 @@ impl Desk {
         if let Err(refusal) = hooks.before(RoleHook::BeforeDemote).await {
             return Ok(refusal);
         }
-        if order.ends_reverse
-            && let Some(refusal) = rests(self, name, to).await
-        {
+        let is_home = self.reverses.is_home(name);
+        if let Err(refusal) = meets_clients(self, (name, now.id), to, (is_home, order.ends_reverse)).await? {
             return Ok(refusal);
-        }
-        if self.reverses.is_home(name) {
-            // In a reverse sync they go on at the other node, or here if this one stays the primary.
-            self.control.clients(now.id, ClientsOrder::Hold).await?;
         }
         let command = self.handover_to(to, order);
         let mut reply = match order.close_clients {
@@ -153,6 +149,10 @@ impl Desk {
             if let Reply::Ok { warnings, .. } = &mut reply {
                 warnings.extend(unrecorded);
             }
+            if is_home {
+                // The other node serves them, or is about to, and the command may take minutes.
+                self.control.clients(now.id, ClientsOrder::Forward).await?;
+            }
         }
         hooks.after(RoleHook::AfterDemote, &mut reply).await;
         Ok(reply)
@@ -165,26 +165,24 @@ impl Desk {
         to: &NodeName,
         (skip_hooks, gives_up): (bool, bool),
     ) -> Option<Reply> {
-        let serves_asker = self.reverses.is_home(name);
-        let group = name.to_owned();
-        agreed(self, name, to, ApiRequest::TakeOver { group, skip_hooks, serves_asker, gives_up, rests: false }).await
+        let (group, serves_asker) = (name.to_owned(), self.reverses.is_home(name));
+        let reverse = self.reverses.id(name).0.filter(|_| serves_asker);
+        agreed(self, name, to, ApiRequest::TakeOver { group, skip_hooks, serves_asker, gives_up, reverse }).await
     }
 
     // ---- on the other node -------------------------------------------------------------------------------------------
 
     /// The peer is about to hand over to this node. What would stop the promotion later is looked at, and run, now.
     pub(super) async fn announced(&self, take_over: &ApiRequest) -> Result<Reply, Gone> {
-        let ApiRequest::TakeOver { group: name, skip_hooks, serves_asker, gives_up, rests } = take_over else {
+        let ApiRequest::TakeOver { group: name, skip_hooks, serves_asker, gives_up, reverse } = take_over else {
             unreachable!("it is asked for nothing else")
         };
         let (name, skip_hooks, serves_asker) = (name.as_str(), *skip_hooks, *serves_asker);
+        let serves = (serves_asker, ReverseId(*reverse));
         let (id, group) = match self.find_taken_up(name) {
             Ok(found) => found,
             Err(unknown) => return Ok(unknown),
         };
-        if *rests {
-            return lending::comes_to_rest(self, (name, id)).await;
-        }
         let alone = match self.role_changes.begin(name, RoleChange::Promotion, self.node.as_str()) {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
@@ -196,7 +194,7 @@ impl Desk {
         // The peer has served clients of this node, and was told to stop, which this one has not heard: it refuses that.
         if serves_asker
             && self.reverses.is_home(name)
-            && let Err(refusal) = lending::serves(self, name, true).await?
+            && let Err(refusal) = lending::serves(self, name, serves).await?
         {
             return Ok(refusal);
         }
@@ -207,7 +205,7 @@ impl Desk {
         }
         // The peer may be at home in a reverse sync, and take over again from this node.
         if !self.reverses.is_home(name)
-            && let Err(refusal) = lending::serves(self, name, serves_asker).await?
+            && let Err(refusal) = lending::serves(self, name, serves).await?
         {
             return Ok(refusal);
         }
@@ -301,11 +299,29 @@ fn is_reverse_over(desk: &Desk, to: &NodeName, order: &SwitchoverOrder) -> Optio
     })
 }
 
+/// Commands have run, and the role is about to change. At the end of a reverse sync the clients that are at home at the other node come to rest
+/// there. At its begin those of this node wait: they go on at the other node, or here if this one stays the primary.
+async fn meets_clients(
+    desk: &Desk,
+    (name, id): (&str, GroupId),
+    to: &NodeName,
+    (is_home, ends_reverse): (bool, bool),
+) -> Result<Result<(), Reply>, Gone> {
+    if ends_reverse && let Some(refusal) = rests(desk, name, to).await {
+        return Ok(Err(refusal));
+    }
+    if is_home {
+        if let Err(refusal) = lending::is_expected(desk, name, to).await {
+            return Ok(Err(refusal));
+        }
+        desk.control.clients(id, ClientsOrder::Hold).await?;
+    }
+    Ok(Ok(()))
+}
+
 /// The other node's clients, which this one serves, are attached here no more; why not, if so.
 async fn rests(desk: &Desk, name: &str, to: &NodeName) -> Option<Reply> {
-    let (skip_hooks, serves_asker, gives_up, rests) = (false, false, false, true);
-    let group = name.to_owned();
-    agreed(desk, name, to, ApiRequest::TakeOver { group, skip_hooks, serves_asker, gives_up, rests }).await
+    agreed(desk, name, to, ApiRequest::Rest { group: name.to_owned() }).await
 }
 
 async fn agreed(desk: &Desk, name: &str, to: &NodeName, request: ApiRequest) -> Option<Reply> {

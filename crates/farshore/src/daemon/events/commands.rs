@@ -85,8 +85,7 @@ impl CommandText {
             ApiRequest::Reverse(order) => ("sync", Some(&order.group), reverse_words(order)),
             ApiRequest::Lend { group, ends, .. } => ("lend", Some(group), flag(*ends, "--stop")),
             ApiRequest::Keep { group, over, discard, by_policy } => {
-                let discard = if *discard { " --discard" } else { "" };
-                ("resolve keep", Some(group), format!("{over:016x}{discard}{}", policy_words(*by_policy)))
+                ("resolve keep", Some(group), keep_words(*over, *discard, *by_policy))
             }
             ApiRequest::TakeBack { group, over } => ("resolve take-back", Some(group), format!("{over:016x}")),
             ApiRequest::Yield { group, to, by_policy, .. } => {
@@ -101,6 +100,7 @@ impl CommandText {
             ApiRequest::On { .. }
             | ApiRequest::Switchover(_)
             | ApiRequest::TakeOver { .. }
+            | ApiRequest::Rest { .. }
             | ApiRequest::Resolve { .. }
             | ApiRequest::Status { .. }
             | ApiRequest::StatusOfBoth { .. }
@@ -186,6 +186,11 @@ fn reverse_words(order: &ReverseOrder) -> String {
 }
 
 /// Behind an order that nobody typed.
+fn keep_words(over: u64, discard: bool, by_policy: bool) -> String {
+    let discard = if discard { " --discard" } else { "" };
+    format!("{over:016x}{discard}{}", policy_words(by_policy))
+}
+
 fn policy_words(by_policy: bool) -> &'static str {
     if by_policy { " by after_forced_failover" } else { "" }
 }

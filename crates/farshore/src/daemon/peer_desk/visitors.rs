@@ -52,6 +52,7 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::AttachVolume { group, .. }
         | ApiRequest::Switchover(SwitchoverOrder { group, .. })
         | ApiRequest::TakeOver { group, .. }
+        | ApiRequest::Rest { group }
         | ApiRequest::Lend { group, .. }
         | ApiRequest::Verify { group, .. }
         | ApiRequest::VerifyStop { group }
