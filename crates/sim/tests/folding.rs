@@ -2,9 +2,10 @@
 // proves: rule 20
 
 use engine::coverage::CoveragePoint;
-use engine::limits::KIB;
+use engine::limits::{KIB, MIB};
 use engine::state::{Fold, Mode, Policy, State};
-use engine::{Command, CommandResult, VerifyOrder};
+use engine::{Command, CommandResult, GroupId, RequestId, VerifyOrder};
+use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
 
@@ -245,4 +246,175 @@ fn little_room_at_the_peer_makes_small_steps() {
         all += folded(&world);
     }
     assert!(all > 0);
+}
+
+/// So many clients of pages of 8 KiB, each of whom writes again as soon as it is answered, and one who flushes.
+struct PageWriters {
+    under_way: Vec<Option<RequestId>>,
+    flush: Option<RequestId>,
+    asked: u64,
+}
+
+impl PageWriters {
+    fn new(count: usize) -> PageWriters {
+        PageWriters { under_way: vec![None; count], flush: None, asked: 0 }
+    }
+
+    /// The page of each write is what `page` says. True: they wrote for all of that time.
+    fn write(
+        &mut self,
+        world: &mut ScenarioWorld,
+        time_ns: u64,
+        page: impl Fn(u64) -> u64,
+        done: impl Fn(&ScenarioWorld) -> bool,
+    ) -> bool {
+        let until = world.now() + time_ns;
+        let is_free = |world: &ScenarioWorld, id: Option<RequestId>| id.is_none_or(|id| world.reply(id).is_some());
+        while world.now() < until && !done(world) {
+            for at in 0..self.under_way.len() {
+                if is_free(world, self.under_way[at]) {
+                    self.under_way[at] = Some(world.write(0, page(self.asked) * PAGE, PAGE));
+                    self.asked += 1;
+                }
+            }
+            if is_free(world, self.flush) {
+                self.flush = Some(world.flush(0));
+            }
+            world.pass(5 * MILLISECOND);
+        }
+        world.now() >= until
+    }
+}
+
+const PAGE: u64 = 8 * KIB;
+
+/// Hot pages that hardly fold: one of eight is the one before once more.
+fn hardly_folds(n: u64) -> u64 {
+    (n - u64::from(n % 8 == 7)) * 37 % 128
+}
+
+// proves: P5, rule 17
+/// The queue is full all the time, and room comes once a second with the end of a step: the order is kept, as it is with a write at a time.
+#[test]
+fn writers_at_the_speed_of_the_link_are_not_held_up_by_steps() {
+    for folds in [false, true] {
+        let base =
+            SimOptions { folds, bytes_per_s: 100_000, queue_bytes: 512 * KIB, ..options(Mode::Async, Policy::Degrade) };
+        let mut world = ScenarioWorld::in_peace(SimOptions { wait_limit_ms: 10_000, ..base });
+        world.drain();
+        let resynced = world.figures(PRIMARY).resynced_bytes;
+        let is_alone = |world: &ScenarioWorld| world.figures(PRIMARY).state == State::Logging;
+        let whole = PageWriters::new(1).write(&mut world, 60 * SECOND, hardly_folds, is_alone);
+        let figures = world.figures(PRIMARY);
+        assert!(whole, "{folds}: {}", figures.reason);
+        assert!(figures.queue.waits.sum().as_secs() > 30, "{folds}: they wait: {:?}", figures.queue);
+        assert_eq!(folded(&world) > 20, folds, "{}", folded(&world));
+        world.drain();
+        assert_eq!(world.figures(PRIMARY).resynced_bytes, resynced, "{folds}: the order was kept");
+    }
+}
+
+// proves: P5
+/// Groups of one primary on one link, each with a backlog: none waits for its first confirmation until a second of the link went to each.
+#[test]
+fn groups_that_share_a_link_take_short_steps() {
+    let groups: Vec<GroupId> = (0..8).map(|n| GroupId(2 * n)).collect();
+    let base = SimOptions {
+        pairs: vec![[0, 1]; 15],
+        volumes: 1,
+        window_bytes: MIB,
+        journal_bytes: 2 * MIB,
+        ..options(Mode::Async, Policy::Degrade)
+    };
+    let mut world = ScenarioWorld::new(SimOptions { folds: true, bytes_per_s: 100_000, ..base });
+    world.pass(SECOND);
+    for group in &groups {
+        world.command(PRIMARY, *group, Command::Sync { full: true });
+        world.until("synced", |world| world.cluster.in_step(*group));
+    }
+    let queued = |world: &ScenarioWorld, group: GroupId| {
+        world.cluster[PRIMARY].engine().expect("up").status_of(group).expect("there").queue.items
+    };
+    for group in &groups {
+        for n in 0..40 {
+            world.write_to(*group, 0, hardly_folds(n) * PAGE, PAGE);
+        }
+    }
+    world.pass(5 * MILLISECOND);
+    for group in &groups {
+        world.flush_at(*group, 0);
+    }
+    let began = world.now();
+    let all = groups.iter().map(|group| queued(&world, *group)).collect::<Vec<_>>();
+    world.until("each is confirmed something", |world| {
+        groups.iter().zip(&all).all(|(group, all)| queued(world, *group) < *all)
+    });
+    let took = world.now() - began;
+    assert!(took < 5 * SECOND, "{took} ns");
+}
+
+// proves: rule 17
+/// The peer's volume takes nothing, and what is sent is durable there: a stream that holds a part of the window back for a step stands
+/// for the peer all the same.
+#[test]
+fn who_waits_for_window_to_fold_waits_for_the_peer() {
+    let base = SimOptions {
+        bytes_per_s: 400_000,
+        folds: true,
+        queue_bytes: 512 * KIB,
+        ..options(Mode::Async, Policy::Degrade)
+    };
+    let mut world = ScenarioWorld::in_peace(SimOptions { wait_limit_ms: 4_000, ..base });
+    world.drain();
+    world.cluster[SECONDARY].storage.trouble.full_until = ALWAYS;
+    let is_alone = |world: &ScenarioWorld| world.figures(PRIMARY).state == State::Logging;
+    let whole = PageWriters::new(1).write(&mut world, 40 * SECOND, |n| n % 2 * 3, is_alone);
+    assert!(!whole, "the window ends: {:?}", world.figures(PRIMARY).queue);
+    assert!(world.coverage(PRIMARY, CoveragePoint::FoldAwaited) > 0);
+    assert!(world.coverage(SECONDARY, CoveragePoint::ApplyPaused) > 0);
+    let reason = world.figures(PRIMARY).reason;
+    assert!(!reason.contains("more is written than"), "{reason}");
+    assert_eq!(world.coverage(PRIMARY, CoveragePoint::LinkWasFull), 0);
+}
+
+// proves: P8, rule 22
+/// The primary is ordered to log in the middle of a step: what came of it is given back although the session goes on.
+#[test]
+fn what_came_of_a_step_is_given_back_when_its_primary_logs() {
+    let mut met = 0;
+    for moment in 0..20 {
+        let mut world = slow(Mode::Async);
+        rewrites(&mut world);
+        world.pass(moment * 80 * MILLISECOND);
+        met += u64::from(folded(&world) > 0 && !world.in_step());
+        assert!(matches!(world.order(PRIMARY, Command::Logging), CommandResult::Done(_)));
+        world.pass(3 * SECOND);
+        let held = world.cluster[SECONDARY].storage.payload().get(&GROUP).map_or(0, |meters| meters.queued.bytes());
+        assert_eq!(held, 0, "{moment}: at the peer");
+        assert!(matches!(world.order(PRIMARY, Command::Sync { full: false }), CommandResult::Done(_)));
+        world.drain();
+    }
+    assert!(met > 4, "{met}");
+}
+
+// proves: P8
+/// The disk queue is slow to take what memory lets go of, and is full: what leaves memory comes back by a few writes at a time, so a step
+/// that waits for more of it before its end would wait for ever.
+#[test]
+fn a_full_disk_queue_and_steps_do_not_wait_for_each_other() {
+    let mut all = 0;
+    for queue_bytes in [256 * KIB, 512 * KIB] {
+        let base = SimOptions { queue_bytes, queue_disk_bytes: MIB, ..options(Mode::Async, Policy::Degrade) };
+        let base = SimOptions { window_bytes: MIB, journal_bytes: 4 * MIB, wait_limit_ms: 60_000, ..base };
+        let mut world = world_with(base);
+        let resynced = world.figures(PRIMARY).resynced_bytes;
+        world.cluster[PRIMARY].storage.trouble.queue_ns = 400 * MILLISECOND;
+        PageWriters::new(48).write(&mut world, 30 * SECOND, hardly_folds, |_| false);
+        world.cluster[PRIMARY].storage.trouble.queue_ns = 0;
+        assert!(world.figures(PRIMARY).queue.spilled_bytes > 0);
+        world.drain();
+        assert_eq!(world.figures(PRIMARY).resynced_bytes, resynced, "the order was kept");
+        all += folded(&world);
+    }
+    assert!(all > 10, "{all}");
 }

@@ -20,6 +20,7 @@ use crate::injected_fault::{Fault, injected};
 use crate::limits::{EPOCH_BYTES_MAX, EPOCH_FRAMES_MAX, EPOCH_TIME, RUN_MAX};
 use crate::peer::queue::{ItemBody, QueueItem, StreamQueue};
 use crate::shared::cost::cost;
+use crate::time::Mono;
 
 /// Numbers that the peer takes in one step.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(super) struct SendEpoch {
     left_out: Vec<bool>,
     /// Their bytes.
     left_out_bytes: u64,
+    /// Payload of the others.
+    sent_bytes: u64,
 }
 
 impl SendEpoch {
@@ -85,6 +88,8 @@ pub(super) struct Folding {
     with_more: Option<(Seq, Seq, bool)>,
     /// It is waited for.
     is_waiting: bool,
+    /// Payload of what the peer confirms at once: the most of late, and when that was sent.
+    step: (u64, Mono),
 }
 
 impl Folding {
@@ -100,6 +105,19 @@ impl Folding {
         let found = find(queue, room);
         self.examined = found.as_ref().map_or(self.examined, |(epoch, _)| epoch.last);
         self.epoch = found.filter(|(_, folds)| *folds).map(|(epoch, _)| epoch);
+    }
+
+    /// A frame is sent that stands for so many numbers. One of several writes is a step, as an epoch is.
+    pub fn frame(&mut self, numbers: usize, length: u64, now: Mono) {
+        let joined = if numbers > 1 { length } else { 0 };
+        let bytes = self.epoch.as_ref().map_or(joined, |epoch| epoch.sent_bytes);
+        if bytes >= self.step.0 || now.since(self.step.1) > EPOCH_TIME {
+            self.step = (bytes, now);
+        }
+    }
+
+    pub fn step_bytes(&self) -> u64 {
+        self.step.0
     }
 
     /// With what is `left` of the peer's window little could be left out. More of it comes, unless the peer `is_idle`, and is worth waiting
@@ -219,7 +237,7 @@ fn find(queue: &StreamQueue, room: EpochRoom) -> Option<(SendEpoch, bool)> {
     let left_out: Vec<bool> = left.iter().map(|left| *left == 0).collect();
     let folds = left_out.contains(&true);
     let left_out_bytes = items.iter().zip(&left_out).filter(|(_, is_out)| **is_out).map(|(item, _)| item.length).sum();
-    Some((SendEpoch { first: first.seq, last: last.seq, left_out, left_out_bytes }, folds))
+    Some((SendEpoch { first: first.seq, last: last.seq, left_out, left_out_bytes, sent_bytes: bytes }, folds))
 }
 
 /// Its payload, and what it costs the peer.
@@ -238,7 +256,7 @@ fn is_barrier(item: &QueueItem) -> bool {
 mod tests {
     use super::*;
     use crate::peer::queue::QueueRecord;
-    use crate::time::{Mono, Wall};
+    use crate::time::Wall;
     use crate::{Buf, Slice};
     use alloc::sync::Arc;
     use alloc::vec;

@@ -174,7 +174,7 @@ impl PeerStream {
     pub fn peer_kept_us(&self, now: Mono, wait_limit: Duration) -> bool {
         let next = self.queue.next_ready();
         !self.open
-            || self.folding.is_waiting()
+            || self.folding.is_waiting() && !injected(Fault::RoomWaitNotPeers)
             || next.is_some_and(|item| self.sent_bytes + item.cost_bytes > self.granted_bytes)
             || self.queue.oldest_sent().is_some_and(|since| now.since(since) >= wait_limit / 2)
     }
@@ -325,6 +325,7 @@ impl PeerStream {
             ..FrameHeader::new(kind, cx.peer.session, common.config.id)
         };
         (0..numbers).for_each(|_| self.queue.advance(cx.now.mono));
+        self.folding.frame(numbers, length, cx.now.mono);
         if let Some(grant) = self.folding.sent(header.seq) {
             (self.granted_bytes, self.recalls) = grant;
         }
@@ -398,6 +399,11 @@ impl PeerStream {
         assert_eq!(self.queue.last(), last, "a stream has every number from its first on");
         assert!(self.stage != StreamStage::Replicating || self.keeps_promise(), "the promise of the mode holds");
     }
+}
+
+/// What the peer confirms at once takes the link so long, and what the queue holds of it is there until its end.
+pub(crate) fn step_time(stream: &PeerStream, cx: &Cx) -> Duration {
+    cx.peer.time_of(stream.folding.step_bytes()).min(limits::EPOCH_TIME)
 }
 
 /// Writes that were left out since this was last asked, and their bytes.

@@ -1,12 +1,13 @@
 //! Writers who are held up by a queue that stays full: each for a moment only, and for ever.
 //!
-//! A clock runs on while a writer has waited for room longer than a hundredth of `wait_limit` and what the link takes for one step, and back while none has. When it
-//! shows `wait_limit` the policy acts, as for a single write that waited so long (docs/book/decisions/0034-writers-held-up.md).
+//! A clock runs on while a writer has waited for room longer than a hundredth of `wait_limit`, and back while none has. What the peer
+//! confirms at once makes room at once: for as long as the link takes for that, a writer waits besides. When the clock shows `wait_limit` the policy acts, as for a single write that waited so long (docs/book/decisions/0034-writers-held-up.md).
 
 use core::time::Duration;
 
 use crate::common::GroupCommon;
 use crate::context::Cx;
+use crate::injected_fault::{Fault, injected};
 use crate::shared::coverage::CoveragePoint;
 use crate::state::Policy;
 use crate::time::Mono;
@@ -48,7 +49,6 @@ impl HeldUp {
     /// Looks at the clock and says what it shows. True: the policy is to act. `window_open`: a peer window is, and ends by itself.
     pub fn look(&mut self, common: &GroupCommon, cx: &mut Cx, oldest: Option<Mono>, window_open: bool) -> bool {
         let (now, settings) = (cx.now.mono, &common.settings);
-        self.step = cx.peer.step_time();
         self.note(now, oldest, settings);
         if self.reported && self.shows.is_zero() {
             self.reported = false;
@@ -69,6 +69,11 @@ impl HeldUp {
             cx.coverage.hit(CoveragePoint::HeldUpTooLong);
         }
         acts
+    }
+
+    /// What the peer confirms at once takes the link so long.
+    pub fn step_takes(&mut self, step: Duration) {
+        self.step = if injected(Fault::StepHeldUp) { Duration::ZERO } else { step };
     }
 
     /// To be told before the first in line changes.

@@ -24,7 +24,7 @@ use crate::peer::verify;
 use crate::primary::Primary;
 use crate::primary::pace::may_enter;
 use crate::primary::steps::note_wait;
-use crate::primary::waits::first_look_at_waits;
+use crate::primary::waits::{first_look_at_waits, look_at_step};
 use crate::records::record::AfterSuper;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::flushes::FlushWaiter;
@@ -117,6 +117,7 @@ impl Primary {
                 }
             }
             WriteStage::ForRoom => {
+                look_at_step(self, cx);
                 let since = self.waiters.was_blocked(common, cx, slot);
                 let back = self.peer.outbox.stream().map_or(cx.now.mono, PeerStream::catching_up_since);
                 note_wait(&mut self.ladder, common, cx, Some(since), back);

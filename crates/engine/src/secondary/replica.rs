@@ -209,7 +209,9 @@ impl OrderedReplica {
         match state {
             // Nothing comes before a new stream begins.
             State::Logging | State::Failed(_) => {
-                self.way.drop_open_epoch();
+                if !injected(Fault::EpochOutlivesStream) {
+                    self.way.drop_open_epoch();
+                }
                 self.way.window.restart();
             }
             _ => self.way.window.seen(tick.offset),

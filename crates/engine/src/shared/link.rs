@@ -5,6 +5,7 @@ use alloc::collections::BTreeSet;
 use core::time::Duration;
 
 use crate::ids::*;
+use crate::injected_fault::{Fault, injected};
 use crate::limits;
 use crate::shared::link_scheduler::LinkScheduler;
 use crate::time::Mono;
@@ -39,10 +40,9 @@ impl PeerView {
         now.since(self.last_heard)
     }
 
-    /// A step takes the link so long, and what the queue holds of it is there until its end.
-    pub fn step_time(&self) -> Duration {
-        let takes = |rate: u64| Duration::from_millis(self.step_bytes.max(self.part_bytes) * 1000 / rate.max(1));
-        self.rate.map_or(Duration::ZERO, takes).min(limits::EPOCH_TIME)
+    /// The link takes so long for that, once its rate is known.
+    pub fn time_of(&self, bytes: u64) -> Duration {
+        self.rate.map_or(Duration::ZERO, |rate| Duration::from_millis(bytes * 1000 / rate.max(1)))
     }
 
     /// Nothing more of a resync is read while so much of it stands unsent in the queue: a live write comes behind that,
@@ -346,7 +346,9 @@ impl PeerLink {
 
     fn step_bytes(&self) -> u64 {
         match self.rate.per_second {
-            Some(rate) if self.senders < 2 => rate.clamp(limits::PART_BYTES_MIN, limits::EPOCH_BYTES_MAX),
+            Some(rate) if self.senders < 2 || injected(Fault::EpochOfWholeLink) => {
+                rate.clamp(limits::PART_BYTES_MIN, limits::EPOCH_BYTES_MAX)
+            }
             _ => self.part_bytes(),
         }
     }
