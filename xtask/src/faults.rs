@@ -263,19 +263,9 @@ fn shown_by_scenarios(
 
 /// The first test that fails with the fault in it.
 fn failed_scenario(project: &Project, fault: &str, module: &str) -> Result<Option<String>> {
-    let build = [
-        "nextest",
-        "run",
-        "--cargo-profile",
-        "faults",
-        "--locked",
-        "--package",
-        "sim",
-        "--features",
-        "injected-faults",
-    ];
+    let run = "nextest run --cargo-profile faults --locked --package sim --features injected-faults -E";
     let which = format!("test(/^{module}/) & not test(/^documented::/)");
-    let run = [&build[..], &["-E", &which]].concat();
+    let run = run.split(' ').chain([which.as_str()]);
     let output = project.command("cargo").args(run).env("FARSHORE_INJECT", fault).env("NO_COLOR", "1").output()?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(text.contains("Summary ["), "the scenarios did not run with the fault {fault}:\n{text}");

@@ -36,6 +36,7 @@ mod recorder;
 mod recording;
 pub(crate) mod renewal;
 mod reopening;
+mod reverse_record;
 mod reverses;
 mod role_changes;
 mod role_hooks;

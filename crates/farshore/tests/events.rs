@@ -474,9 +474,15 @@ fn following_goes_on_over_a_restart() {
 fn the_events_of_both_nodes_are_one_list_and_a_peer_that_is_silent_is_named() {
     let mut pair = Pair::replicating(&PairPlan { volumes: &["data"], ..PairPlan::DEFAULT });
     assert!(pair.run(Side::Far, &["logging", GROUP]).status.success(), "it is carried to the primary");
-    let output = pair.run(Side::Near, &["events", "--json"]);
-    assert!(output.status.success(), "{output:?}");
-    let text = String::from_utf8_lossy(&output.stdout);
+    // It is answered before its line is there.
+    let mut text = String::new();
+    let is_told = |text: &str| text.matches(r#""command":"logging""#).count() == 2;
+    pair.until("both nodes tell of the command", |pair| {
+        let output = pair.run(Side::Near, &["events", "--json"]);
+        assert!(output.status.success(), "{output:?}");
+        text = String::from_utf8_lossy(&output.stdout).into_owned();
+        is_told(&text)
+    });
     let events: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
     let nodes: std::collections::BTreeSet<&str> = events.iter().filter_map(|event| event["node"].as_str()).collect();
     assert_eq!(nodes.len(), 2, "{text}");
@@ -500,7 +506,7 @@ fn the_events_of_both_nodes_are_one_list_and_a_peer_that_is_silent_is_named() {
             && command["text"].as_str().is_some_and(|text| text.contains("an operator on node"))
     );
     let local = pair.run(Side::Near, &["events", "--json", "--local"]);
-    assert!(local.stdout.len() < output.stdout.len());
+    assert!(local.stdout.len() < text.len());
     pair.kill(Side::Far);
     let (code, said) = pair.output_of(Side::Near, &["logging", GROUP, "--on", "far"]);
     assert_eq!(code, 2, "{said}");

@@ -288,7 +288,12 @@ fn both_nodes_tell_metrics() {
     tell_metrics(&pair, Side::Far, "unix:metrics.sock");
     pair.first_sync();
     run(write_a_page(&pair));
-    let answer = get(address, "/metrics");
+    // The kernel's figures of a link are looked at now and then.
+    let mut answer = String::new();
+    pair.until("the page has what the kernel says of the link", |_| {
+        answer = get(address, "/metrics");
+        answer.contains("farshore_link_round_trip_seconds")
+    });
     let (head, page) = answer.split_once("\r\n\r\n").expect("a head");
     assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains("text/plain; version=0.0.4"), "{head}");
     assert_eq!(promtool(&["check", "metrics"], page), "");

@@ -273,7 +273,7 @@ fn a_promotion_that_is_refused_ends_no_reverse_sync_and_a_forced_one_does() {
     pair.wait_for(Side::Near, "replicating");
     assert_eq!(pair.output_of(Side::Near, &["sync", GROUP, "--reverse", "--yes"]).0, 1);
     pair.until("it is served", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 5 0 64k"]).0);
-    expect(&pair.run(Side::Near, &["promote", GROUP, "--in-window"]), 2, &["is primary and connected"]);
+    expect(&pair.run(Side::Near, &["promote", GROUP, "--in-window"]), 2, &["no peer window proves"]);
     pair.qemu_io(Side::Near, "data", &["write -P 6 64k 64k", "flush"]);
     let forced = pair.run(Side::Far, &["promote", GROUP, "--force", "--yes"]);
     expect(&forced, 0, &["the reverse sync is over"]);

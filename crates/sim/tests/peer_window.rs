@@ -148,6 +148,25 @@ fn with_the_link_down_nothing_lets_writers_go_on_before_the_window_is_over() {
     }
 }
 
+/// Its question and the answer are under way for long: the window that the secondary knows of is over before writers go on without it.
+#[test]
+fn a_window_counts_from_the_question_however_long_the_answer_takes() {
+    let short = SimOptions { policy: Policy::Hold(Duration::from_secs(8)), ..holding(Mode::Sync) };
+    let mut world = in_window(short);
+    world.network.set_delay(200 * MILLISECOND);
+    world.pass(10 * SECOND);
+    world.cut([false; 2]);
+    let held = world.write(0, 64 * KIB, 8 * KIB);
+    world.until("writers are held", |world| world.figures(0).state == State::Holding);
+    world.set(GROUP, |settings| settings.mode = Mode::Async);
+    world.pass(SECOND);
+    let (_, still) = world.figures(0).held_answers.expect("answers are held");
+    let known = left(&world).expect("the window is open");
+    assert!(still > known + Duration::from_millis(200), "{still:?} {known:?}");
+    assert!(world.answer(held).0);
+    assert_eq!(left(&world), None);
+}
+
 /// With the link up the peer hears that the window is taken back, and writers go on after a round trip.
 #[test]
 fn with_the_link_up_the_window_is_taken_back_in_a_round_trip() {

@@ -40,6 +40,7 @@ use crate::status::{QueueLogState, QueueLogStatus};
 use crate::time::Mono;
 use crate::{Event, IoError, IoResult, Output, Store};
 
+/// Why the log is closed then, and stays so until the region has left.
 const REPAIRS: &str = "a local write failed, and its region is to be read and sent";
 
 /// Once a turn: the log opens and fills as far as it may, and takes what has numbers.

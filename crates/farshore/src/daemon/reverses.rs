@@ -6,92 +6,28 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io::{self, ErrorKind, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
 use engine::Settings;
+use engine::identity::Role;
 use host::driver::ServedElsewhere;
-use settings::limits::{NAME_BYTES_MAX, VOLUMES_MAX};
-use settings::{Config, NodeName, durable};
+use settings::{Config, NodeName};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::checked_text;
-use super::group_directory::GROUPS;
+use super::group_directory::{GROUPS, recorded};
+use super::reverse_record::{FILE, encode, put, read, remove};
+pub(super) use super::reverse_record::{GivesUp, ReverseHome, ReverseId, ReversePlace};
 use crate::api::GroupView;
 
-/// In the directory of a group.
-const FILE: &str = "reverse";
-const HEAD: &str = "farshore reverse 1";
-const BYTES_MAX: u64 = 1 << 16;
-const _: () = assert!((VOLUMES_MAX * (NAME_BYTES_MAX + 1)) as u64 + 256 <= BYTES_MAX);
-/// Words of its first line.
-const SERVER: &str = "server";
-const HOME: &str = "home";
-const FULL: &str = "full";
-const GIVES_UP: &str = "gives-up";
-const DISCARD: &str = "discard";
-const SKIP_HOOKS: &str = "skip-hooks";
-const NEW_TERM: &str = "new-term";
-/// Begins the line that names volumes.
-const WITHOUT_DEAD: &str = "without-dead";
-/// Begins the line that says which one it is.
-const ID: &str = "id";
 /// How long the state disk is waited for.
 const RECORD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the peer has to be the primary before this node forgets that it was to serve for it.
 const IN_VAIN_AFTER: Duration = Duration::from_secs(3);
-
-/// What this node is in a reverse sync.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ReversePlace {
-    /// Its clients are served by the peer.
-    Home(ReverseHome),
-    /// It serves the clients of the peer.
-    Server,
-}
-
-/// What is still to be ordered of the peer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ReverseHome {
-    /// A full sync.
-    pub full: bool,
-    /// It is to be promoted by force, and its content kept over what stands here.
-    pub gives_up: Option<GivesUp>,
-}
-
-/// How what the peer lacks is given up.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct GivesUp {
-    /// Nothing of it is saved.
-    pub discard: bool,
-    /// No command of the configuration is run at the peer.
-    pub skip_hooks: bool,
-    /// Another term has begun here, behind the demotion: nobody who saw what is given up goes on with the peer's content.
-    pub is_in_new_term: bool,
-    /// The volumes with dead disks that the operator agreed to lose. As long as any is named this node is the primary still, or was demoted a
-    /// moment ago: it serves nobody and sends nothing, and the next run of the daemon demotes it without these volumes and no others.
-    pub without_dead: Vec<String>,
-}
-
-/// Which reverse sync of a group it is. Home draws it, and the node that serves has the same on record: a word about an earlier one that comes late
-/// ends nothing. Of a record that cannot be read it is not known, which may be any.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ReverseId(pub Option<u64>);
-
-impl ReverseId {
-    fn may_be(self, other: ReverseId) -> bool {
-        match (self.0, other.0) {
-            (Some(this), Some(other)) => this == other,
-            _ => true,
-        }
-    }
-}
 
 /// A reverse sync of a group.
 #[derive(Clone, Debug)]
@@ -127,6 +63,8 @@ pub(super) struct Reverses {
     /// Changes of records that were asked for so far, and the newest of each group.
     asked: Cell<u64>,
     newest: RefCell<BTreeMap<String, u64>>,
+    /// What is known to stand in the files: no change of them is under way, and none was refused.
+    on_record: RefCell<BTreeMap<String, (ReversePlace, ReverseId)>>,
 }
 
 /// A reverse sync that is being begun, until this is dropped: no other one of its group is.
@@ -149,8 +87,11 @@ impl Reverses {
         let known: BTreeMap<String, KnownReverse> = known.collect();
         let still =
             known.iter().filter(|(_, known)| known.place.stands_still()).map(|(name, _)| name.clone()).collect();
+        let on_record = known.iter().filter(|(_, known)| known.why.is_none());
+        let on_record = on_record.map(|(name, known)| (name.clone(), (known.place.clone(), known.id))).collect();
         Reverses {
             groups,
+            on_record: RefCell::new(on_record),
             known: RefCell::new(known),
             begun: Cell::new(0),
             still: RefCell::new(still),
@@ -164,6 +105,7 @@ impl Reverses {
 
     /// A group comes that this run of the daemon has not known: what is on record of it. Whether this node serves nobody unasked by that.
     pub async fn add(&self, group: &str) -> bool {
+        self.on_record.borrow_mut().remove(group);
         let (name, path) = (group.to_owned(), self.path(group));
         let Ok(found) = tokio::task::spawn_blocking(move || found(&name, &path)).await else { return false };
         let mut known = self.known.borrow_mut();
@@ -202,8 +144,12 @@ impl Reverses {
                         // What clients wrote before the demotion would be given up.
                         served.lent.push((id, config.node_id(peer)));
                     }
-                    // Nobody of a term that is to end comes in.
-                    if !self.home(group.name.as_str()).is_some_and(|home| home.owes_term()) {
+                    // Nobody of a term that is to end comes in; nor anybody where this node is the primary, as a forced promotion has left it that
+                    // died before the record went: those clients are to see what is here.
+                    let directory = self.groups.join(group.name.as_str());
+                    let is_primary = recorded(&directory, config.group_tag(group))
+                        .is_some_and(|found| found.identity.role == Role::Primary);
+                    if !is_primary && !self.home(group.name.as_str()).is_some_and(|home| home.owes_term()) {
                         served.forwarded.push(id);
                     }
                 }
@@ -455,14 +401,25 @@ impl Reverses {
         self.written(group, None).await
     }
 
-    /// What is refused may be written when nobody waits for it any more: what holds comes behind it.
+    /// What is refused may be written when nobody waits for it any more: what holds comes behind it. That this node serves is not written again
+    /// where it stands there: a disk may have no room for it.
     async fn written(&self, group: &str, place: Option<(ReversePlace, ReverseId)>) -> Result<(), String> {
+        let is_server = matches!(place, Some((ReversePlace::Server, _)));
+        if is_server && self.on_record.borrow().get(group) == place.as_ref() {
+            return Ok(());
+        }
+        self.on_record.borrow_mut().remove(group);
         let shown = self.path(group).display().to_string();
         let number = self.asked.get() + 1;
         self.asked.set(number);
         self.newest.borrow_mut().insert(group.to_owned(), number);
-        let why = match timeout(RECORD_PATIENCE, self.writing(group, place)).await {
-            Ok(Ok(())) => return Ok(()),
+        let why = match timeout(RECORD_PATIENCE, self.writing(group, place.clone())).await {
+            Ok(Ok(())) => {
+                if let (Some(place), true) = (place, self.newest.borrow().get(group) == Some(&number)) {
+                    self.on_record.borrow_mut().insert(group.to_owned(), place);
+                }
+                return Ok(());
+            }
             Ok(Err(error)) => format!("{shown} cannot be written: {error}"),
             Err(_) => format!("{shown} is not written after {RECORD_PATIENCE:?}: the state disk does not answer"),
         };
@@ -489,18 +446,12 @@ impl Reverses {
             let write = move || {
                 let _turn = turn;
                 match place {
-                    Some((place, id)) => durable::replace(&path, encode(&place, id).as_bytes()),
+                    Some((place, id)) => put(&path, encode(&place, id).as_bytes()),
                     None => remove(&path),
                 }
             };
             tokio::task::spawn_blocking(write).await.expect("writing a file does not panic")
         }
-    }
-}
-
-impl ReversePlace {
-    fn stands_still(&self) -> bool {
-        matches!(self, ReversePlace::Home(home) if home.names_dead())
     }
 }
 
@@ -512,31 +463,6 @@ impl KnownReverse {
     fn is_at(&mut self, place: ReversePlace) {
         (self.place, self.why, self.next_try) = (place, None, None);
     }
-}
-
-/// Gone also after a power loss.
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => fs::File::open(path.parent().unwrap_or(path))?.sync_all(),
-    }
-}
-
-fn encode(place: &ReversePlace, id: ReverseId) -> String {
-    let text = body(place, id);
-    let checksum = crc32c::crc32c(text.as_bytes());
-    format!("{text}checksum {checksum:08x}\n")
-}
-
-/// Its lines before the checksum.
-fn body(place: &ReversePlace, id: ReverseId) -> String {
-    let (words, dead) = match place {
-        ReversePlace::Home(home) => (home.words().join(" "), home.dead().join(" ")),
-        ReversePlace::Server => (SERVER.to_owned(), String::new()),
-    };
-    let dead = if dead.is_empty() { dead } else { format!("{WITHOUT_DEAD} {dead}\n") };
-    let id = id.0.map(|id| format!("{ID} {id:016x}\n")).unwrap_or_default();
-    format!("{HEAD}\nplace {words}\n{id}{dead}")
 }
 
 /// What an earlier run of the daemon has left, or whoever had the group before.
@@ -552,80 +478,15 @@ fn found(name: &str, path: &Path) -> Option<KnownReverse> {
     Some(KnownReverse { why, ..KnownReverse::new(place, 0, id) })
 }
 
-/// `None`: there is none.
-fn read(path: &Path) -> anyhow::Result<Option<(ReversePlace, ReverseId)>> {
-    let file = match durable::open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened.context("cannot be read")?,
-    };
-    let mut text = String::new();
-    file.take(BYTES_MAX).read_to_string(&mut text).context("cannot be read")?;
-    let body = checked_text::body(&text).context("is damaged")?;
-    if body.lines().next() != Some(HEAD) {
-        bail!("it begins in another way than this program knows");
-    }
-    decode(&body).map(Some).context("it has a line that is none of a reverse sync")
-}
-
-fn decode(text: &str) -> Option<(ReversePlace, ReverseId)> {
-    let mut lines = text.lines().skip(1);
-    let words: Vec<&str> = lines.next()?.strip_prefix("place ")?.split(' ').collect();
-    let rest: Vec<(&str, &str)> = lines.filter_map(|line| line.split_once(' ')).collect();
-    let line = |word| rest.iter().find(|(begin, _)| *begin == word).map(|(_, text)| *text);
-    let id = ReverseId(line(ID).and_then(|id| u64::from_str_radix(id, 16).ok()));
-    let dead = line(WITHOUT_DEAD).unwrap_or_default();
-    let has = |word| words.contains(&word);
-    let gives_up = has(GIVES_UP).then(|| GivesUp {
-        discard: has(DISCARD),
-        skip_hooks: has(SKIP_HOOKS),
-        is_in_new_term: has(NEW_TERM),
-        without_dead: dead.split_whitespace().map(str::to_owned).collect(),
-    });
-    let place = match has(SERVER) {
-        true => ReversePlace::Server,
-        false => ReversePlace::Home(ReverseHome { full: has(FULL), gives_up }),
-    };
-    // Nothing else stands there, and no word twice.
-    (body(&place, id) == text).then_some((place, id))
-}
-
-impl ReverseHome {
-    fn words(&self) -> Vec<&'static str> {
-        let is = |wish: fn(&GivesUp) -> bool| self.gives_up.as_ref().is_some_and(wish);
-        let all = [
-            (HOME, true),
-            (FULL, self.full),
-            (GIVES_UP, is(|_| true)),
-            (DISCARD, is(|gives_up| gives_up.discard)),
-            (SKIP_HOOKS, is(|gives_up| gives_up.skip_hooks)),
-            (NEW_TERM, is(|gives_up| gives_up.is_in_new_term)),
-        ];
-        all.into_iter().filter(|(_, is_said)| *is_said).map(|(word, _)| word).collect()
-    }
-
-    /// What clients have seen here is given up, and their term has not ended yet.
-    pub fn owes_term(&self) -> bool {
-        self.gives_up.as_ref().is_some_and(|gives_up| !gives_up.is_in_new_term)
-    }
-
-    /// The volumes that it goes on without.
-    fn dead(&self) -> &[String] {
-        self.gives_up.as_ref().map_or(&[], |gives_up| &gives_up.without_dead)
-    }
-
-    fn names_dead(&self) -> bool {
-        !self.dead().is_empty()
-    }
-
-    fn without_names(self) -> ReverseHome {
-        let gives_up = self.gives_up.map(|gives_up| GivesUp { without_dead: Vec::new(), ..gives_up });
-        ReverseHome { gives_up, ..self }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use engine::identity::Identity;
+    use engine::superblock::Superblock;
+
     use super::*;
+    use crate::daemon::reverse_record::{HEAD, decode};
 
     const ID_OF_TEST: ReverseId = ReverseId(Some(7));
 
@@ -724,6 +585,31 @@ mod tests {
         assert!(reverses.forced_numbers().is_empty(), "another one has begun");
     }
 
+    /// Home was demoted by then, and a node whose disk was full was not promoted for it, as it could not record again what stood there.
+    #[tokio::test]
+    async fn what_is_on_record_takes_no_room_again() {
+        let state = tempfile::tempdir().expect("a directory");
+        let directory = state.path().join(GROUPS).join("db");
+        fs::create_dir_all(&directory).expect("made");
+        let reverses = || Reverses::read(state.path(), ["db"].into_iter());
+        let first = reverses();
+        first.record("db", ReversePlace::Server, ID_OF_TEST).await.expect("written");
+        // As on a disk that takes nothing.
+        fs::create_dir(directory.join("reverse.new")).expect("made");
+        for known in [&first, &reverses()] {
+            known.record("db", ReversePlace::Server, ID_OF_TEST).await.expect("it stands there");
+            assert_eq!(known.goes_on("db", ReversePlace::Server).await, Ok(true));
+        }
+        first.record("db", ReversePlace::Server, ReverseId(Some(8))).await.expect_err("another one");
+        // Whether it is written behind that nobody knows.
+        first.record("db", ReversePlace::Server, ID_OF_TEST).await.expect_err("it is tried");
+        fs::remove_dir(directory.join("reverse.new")).expect("removed");
+        first.record("db", ReversePlace::Server, ID_OF_TEST).await.expect("written");
+        first.end("db").await.expect("removed");
+        first.record("db", ReversePlace::Server, ID_OF_TEST).await.expect("written");
+        assert!(reverses().is_server("db"), "it is there again");
+    }
+
     /// What was written late is not what stays: whoever is told that nothing was changed finds nothing changed.
     #[tokio::test]
     async fn of_two_that_begin_at_once_one_does() {
@@ -777,6 +663,15 @@ mod tests {
         assert_eq!(next.has_new_term(name).await, Ok(true));
         let served = reverses().served(&config, &node);
         assert_eq!((served.forwarded, served.lent), (vec![id], vec![]));
+        // It was promoted by force, and died before the record of this went.
+        let tag = config.group_tag(group);
+        for (role, forwarded) in [(Role::Primary, vec![]), (Role::Secondary, vec![id])] {
+            let identity = Identity { role, ..Identity::default() };
+            let slot = |update| Superblock { update, tag, identity, ..Superblock::default() }.encode();
+            let file = state.path().join(GROUPS).join(name).join("superblock");
+            fs::write(file, [slot(2), slot(3)].concat()).expect("written");
+            assert_eq!(reverses().served(&config, &node).forwarded, forwarded, "{role:?}");
+        }
         assert_eq!(next.leaves_dead_behind(name).await, Ok(true));
         next.end(name).await.expect("removed");
         assert_eq!((next.leaves_dead_behind(name).await, next.place(name)), (Ok(false), None));

@@ -231,7 +231,7 @@ pub(super) fn renew(directory: &Path) -> io::Result<BegunTerm> {
 }
 
 /// Its few bytes lie in one block, which the disk takes whole or not at all.
-fn write_over(path: &Path, content: &[u8]) -> io::Result<()> {
+pub(super) fn write_over(path: &Path, content: &[u8]) -> io::Result<()> {
     let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
     let mut file = OpenOptions::new().write(true).custom_flags(flags).open(path)?;
     file.write_all(content)?;

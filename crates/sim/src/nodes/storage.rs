@@ -573,21 +573,15 @@ impl NodeStorage {
     pub fn takes_ns(&mut self, job: &DiskJob, now: u64, rng: &mut Rng) -> u64 {
         let (low, high) = self.disk_ns;
         let is_slow = self.is_slow(now);
-        let flush = matches!((&job.kind, job.store), (JobKind::Flush { .. }, Store::Volume(..)));
-        let flush_ns = if flush { self.trouble.flush_ns } else { 0 };
-        let read = matches!((&job.kind, job.store), (JobKind::Read { .. }, Store::Volume(..)));
-        let read_ns = if read { self.trouble.read_ns } else { 0 };
-        let superblock = matches!((&job.kind, job.store), (JobKind::Write { .. }, Store::Superblock(_)));
-        let superblock_ns = if superblock { self.trouble.superblock_ns } else { 0 };
-        let queue = matches!((&job.kind, job.store), (JobKind::Write { .. }, Store::Queue(_)));
-        let queue_ns = if queue { self.trouble.queue_ns } else { 0 };
+        let more_ns = match (&job.kind, job.store) {
+            (JobKind::Flush { .. }, Store::Volume(..)) => self.trouble.flush_ns,
+            (JobKind::Read { .. }, Store::Volume(..)) => self.trouble.read_ns,
+            (JobKind::Write { .. }, Store::Superblock(_)) => self.trouble.superblock_ns,
+            (JobKind::Write { .. }, Store::Queue(_)) => self.trouble.queue_ns,
+            _ => 0,
+        };
         let stalled_ns = self.trouble.stalled_until.saturating_sub(now);
-        rng.between(low, high) * if is_slow { 100 } else { 1 }
-            + flush_ns
-            + read_ns
-            + superblock_ns
-            + queue_ns
-            + stalled_ns
+        rng.between(low, high) * if is_slow { 100 } else { 1 } + more_ns + stalled_ns
     }
 
     pub fn is_slow(&self, now: u64) -> bool {

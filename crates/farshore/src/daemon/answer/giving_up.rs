@@ -175,7 +175,9 @@ impl GivingUp<'_> {
             Err(refusal) => Err(refusal),
         };
         let turn = match turn {
-            Ok(turn) => turn,
+            Ok(turn) if desk.reverses.number(name) == number => turn,
+            // By a forced promotion, before the turn was taken.
+            Ok(_) => return self.is_ended().await,
             Err(refusal) => return self.not_demoted(refusal, number).await,
         };
         let hooks = self.hooks(&turn);

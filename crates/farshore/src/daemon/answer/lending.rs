@@ -44,27 +44,14 @@ pub(super) async fn begins_term(
             Err(why) => return Ok(Err(unknown_server(name, now, peer, &why))),
         }
     }
+    // What was asked in the term before is not to land in this one, here or at the peer, and whoever comes from here on is served by nobody before
+    // the promotion: that may take minutes.
+    desk.control.clients(now.id, ClientsOrder::Part).await?;
+    desk.control.part_with_held(now.id).await?;
     let begun = desk.terms.begin(name).await;
-    if begun.is_ok() {
-        // What was asked in the term before is not to land in this one.
-        desk.control.part_with_held(now.id).await?;
-    }
     Ok(begun.map_err(|why| {
         Reply::failed(DeskRefusal::TermNotRecorded, format!("{name}: {why}; the node was not promoted"))
     }))
-}
-
-/// The command before the promotion has run, maybe for minutes: the peer may have served others since it was asked.
-pub(super) async fn begins_term_behind_command(
-    desk: &Desk,
-    (name, now): (&str, &GroupStatus),
-    peer: &NodeName,
-    force: bool,
-) -> Result<Result<Option<String>, Reply>, Gone> {
-    match desk.reverses.is_home(name) && !force {
-        true => begins_term(desk, (name, now), peer, force).await,
-        false => Ok(Ok(None)),
-    }
 }
 
 /// This node is about to be promoted by a word, and has it on record that it serves the clients of its peer. The record goes where the peer has none of
@@ -82,15 +69,6 @@ pub(super) async fn serves_still(desk: &Desk, name: &str, peer: &NodeName) -> Re
     Ok(Some(format!(
         "its exports are for clients of node {peer} alone, in a reverse sync: 'farshore sync {name} --reverse --stop' here opens them for others"
     )))
-}
-
-/// This node is about to be promoted by force, and nobody has made sure that it is in order: clients that are served by the peer are cut off by the
-/// promotion, which goes on with those that are paused.
-pub(super) async fn cuts_off_by_force(desk: &Desk, name: &str, id: GroupId) -> Result<(), Gone> {
-    if desk.reverses.home(name).is_some_and(|home| !home.owes_term()) {
-        desk.control.clients(id, ClientsOrder::Forward).await?;
-    }
-    Ok(())
 }
 
 fn unknown_server(name: &str, now: &GroupStatus, peer: &NodeName, why: &str) -> Reply {
@@ -252,6 +230,8 @@ pub(super) async fn is_forced(desk: &Desk, name: &str, id: GroupId) -> Result<bo
         ReversePlace::Home(_) => {
             stands_still_no_more(desk, name, id).await?;
             desk.control.clients(id, ClientsOrder::Part).await?;
+            // They were held for it, if this node was the primary still.
+            desk.control.clients(id, ClientsOrder::GoOn).await?;
         }
         ReversePlace::Server => desk.control.lend(id, None).await?,
     }
@@ -284,8 +264,19 @@ pub(super) async fn never_began(desk: &Desk, (name, id): (&str, GroupId), peer: 
     if let Err(why) = desk.reverses.end(name).await {
         tracing::warn!("{name}: {why}");
     }
-    let _ = (desk.ask_peer)(peer.to_string(), ends(name, true, reverse)).await;
+    if let Some(warning) = serves_again(desk, name, peer, reverse).await {
+        tracing::warn!("{name}: {warning}");
+    }
     Ok(())
+}
+
+/// The peer hears that its clients are served at home. A word that is lost it asks for. What it says against that is a warning: promoted for clients
+/// that never came it serves nobody.
+pub(super) async fn serves_again(desk: &Desk, name: &str, peer: &NodeName, reverse: ReverseId) -> Option<String> {
+    match (desk.ask_peer)(peer.to_string(), ends(name, true, reverse)).await {
+        Ok(Reply::Error { message, .. }) => Some(format!("node {peer} says: {message}")),
+        _ => None,
+    }
 }
 
 /// The peer serves no clients of this node any more; or they are served here again. `reverse`: what this is about, so that it may come late.

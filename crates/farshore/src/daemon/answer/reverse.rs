@@ -26,16 +26,17 @@ use super::giving_up::{
 };
 use super::lending::{
     QUIET_LOOK, answered, asks, begun, cut_off, ends, in_reverse, is_changing, is_over_there, is_served, never_began,
-    role_is_unknown, serves, stands_still_no_more,
+    role_is_unknown, serves, serves_again, stands_still_no_more,
 };
 use super::resets::snapshot_of;
 use super::roles::{PromotionOrder, RunHooks, is_unanswered};
-use super::switchover::AnnouncedSwitchover;
+use super::switchover::{AnnouncedSwitchover, cannot_take_over};
 use super::unopened::as_recorded;
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, Reply, ReverseOrder, SwitchoverOrder};
 use crate::daemon::reverses::{ReverseHome, ReverseId, ReversePlace};
 use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
+use crate::daemon::view;
 
 /// How often it is looked whether a reverse sync may go on.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -329,11 +330,9 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
     if is_primary(desk, id).await? {
         // They were held for it.
         desk.control.clients(id, ClientsOrder::GoOn).await?;
-        // A word that is lost is asked for.
-        let _ = (desk.ask_peer)(peer.to_string(), ends(name, true, reverse)).await;
-        return Ok(Reply::ok(format!(
-            "{name}: the reverse sync is over before it has begun: this node is the primary"
-        )));
+        let warnings = serves_again(desk, name, peer, reverse).await.into_iter().collect();
+        let message = format!("{name}: the reverse sync is over before it has begun: this node is the primary");
+        return Ok(Reply::done(message, warnings));
     }
     // They were held for a demotion of which nobody knows whether it is on record: others may write before this node is promoted.
     desk.control.part_with_held(id).await?;
@@ -358,9 +357,21 @@ async fn stop(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Resu
 /// None is on record here, and the peer may not have heard the end of one.
 async fn stop_there(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> Result<Reply, Gone> {
     let request = ends(name, is_primary(desk, id).await?, ReverseId::default());
-    Ok(match (desk.ask_peer)(peer.to_string(), request).await {
-        Ok(Reply::Ok { message, unchanged: false, .. }) => Reply::ok(format!("node {peer} says: {message}")),
-        _ => Reply::unchanged(format!("{name}: no reverse sync is under way; nothing to do")),
+    let told = (desk.ask_peer)(peer.to_string(), request).await;
+    if let Ok(Reply::Ok { message, unchanged: false, .. }) = &told {
+        return Ok(Reply::ok(format!("node {peer} says: {message}")));
+    }
+    let message = format!("{name}: no reverse sync is under way; nothing to do");
+    Ok(match answered(told) {
+        Ok(()) => Reply::unchanged(message),
+        Err(why) => {
+            let message = format!("{name}: no reverse sync is on record at node {}", desk.node);
+            let warning = format!(
+                "node {peer} was not told: {why}. If it has one on record it serves nobody until 'farshore sync {name} --reverse --stop' is \
+                 typed there, or here again"
+            );
+            Reply::of(message, vec![warning], true)
+        }
     })
 }
 
@@ -395,6 +406,10 @@ pub(super) async fn lend(desk: &Desk, lent: &ApiRequest, from_node: Option<&str>
     // Its role was not known before, if it was starting then.
     if let Some(answer) = is_primary_already(desk, (name, id), reverse).await? {
         return Ok(answer);
+    }
+    // Hours may lie behind the look that came before the peer's demotion.
+    if let Some((code, why)) = cannot_take_over(desk, id, true).await? {
+        return Ok(Reply::refused(code, format!("{name}: {}", view::with_names(&group, &why))));
     }
     // It stands there since before the peer was demoted. Without it somebody had this node serve those clients no more.
     if !serves_in(desk, name, reverse) {
@@ -633,7 +648,9 @@ async fn is_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) -> R
         desk.control.clients(id, ClientsOrder::GoOn).await?;
     }
     // A peer that is secondary serves nobody, told or not.
-    let _ = (desk.ask_peer)(peer.to_string(), ends(name, true, reverse)).await;
+    if let Some(warning) = serves_again(desk, name, peer, reverse).await {
+        tracing::warn!("{name}: {warning}");
+    }
     Ok(())
 }
 
@@ -700,6 +717,10 @@ async fn take_over(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName) ->
         return Ok(());
     }
     let ordered = order(false).await;
+    if desk.status_of(id).await?.as_ref().is_some_and(role_is_unknown) {
+        // Those who wait are not left behind without a record that leads to them: a reset tells which role is on record.
+        return Ok(());
+    }
     if is_primary(desk, id).await? {
         return is_over(desk, (name, id), peer).await;
     }

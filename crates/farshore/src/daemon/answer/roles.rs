@@ -135,7 +135,8 @@ fn starting(name: &str) -> Reply {
 impl Desk {
     /// One change of role of a group at a time: a term might begin on a node that another promotion has just made primary, or none where a
     /// demotion ends meanwhile. Before the node becomes primary its term is another one: what was asked in an earlier one must not reach this
-    /// content. A command before the promotion comes last of what may have it refused here: a fence is not run for nothing.
+    /// content. A forced promotion of a home in a reverse sync begins the term last of all: a promotion that is refused ends no term of clients
+    /// that are served. A command before the promotion comes last of what may have it refused here: a fence is not run for nothing.
     pub(super) async fn promote(&self, name: &str, how: PromotionOrder, runs: RunHooks) -> Result<Reply, Gone> {
         let (id, group) = match self.find_taken_up(name) {
             Ok(found) => found,
@@ -357,29 +358,34 @@ async fn gets_ready(
 ) -> Result<Result<GotReady, Reply>, Gone> {
     let (desk, group, name) = (hooks.desk, hooks.group, hooks.group.name.as_str());
     let has_command = hooks.has(RoleHook::BeforePromote);
-    if has_command && let Some(refusal) = desk.no_promotion(group, now, how).await? {
+    // The peer serves clients of this node until this is promoted: they are in the term before, as is whoever comes meanwhile.
+    let is_served_there = how.force && desk.reverses.is_home(name);
+    if (has_command || is_served_there)
+        && let Some(refusal) = desk.no_promotion(group, now, how).await?
+    {
         return Ok(Err(refusal));
     }
     let Some(peer) = group.peer_of(&desk.node) else { unreachable!("a group has two nodes") };
-    let mut ready = match lending::begins_term(desk, (name, now), peer, how.force).await? {
-        Ok(unrecorded) => GotReady { unrecorded, serves: None },
-        Err(refusal) => return Ok(Err(refusal)),
-    };
+    let mut ready = GotReady::default();
+    if !is_served_there {
+        match lending::begins_term(desk, (name, now), peer, how.force).await? {
+            Ok(unrecorded) => ready.unrecorded = unrecorded,
+            Err(refusal) => return Ok(Err(refusal)),
+        }
+    }
     if let Err(refusal) = hooks.before(RoleHook::BeforePromote).await {
         return Ok(Err(refusal));
     }
-    if has_command {
-        match lending::begins_term_behind_command(desk, (name, now), peer, how.force).await? {
+    // The command may have run for minutes: the peer may have served others since it was asked.
+    if is_served_there || has_command && !how.force && desk.reverses.is_home(name) {
+        match lending::begins_term(desk, (name, now), peer, how.force).await? {
             Ok(again) => ready.unrecorded = again.or(ready.unrecorded),
             Err(refusal) => return Ok(Err(refusal)),
         }
     }
-    match how.force {
-        // Behind the commands: whoever pauses them meanwhile does so for a change in order.
-        true => lending::cuts_off_by_force(desk, name, now.id).await?,
-        // A node that is promoted as its peer handed over to it has heard of that just now.
-        false if hooks.runs.before_has_run => {}
-        false => ready.serves = lending::serves_still(desk, name, peer).await?,
+    // A node that is promoted as its peer handed over to it has heard of that just now.
+    if !how.force && !hooks.runs.before_has_run {
+        ready.serves = lending::serves_still(desk, name, peer).await?;
     }
     Ok(Ok(ready))
 }

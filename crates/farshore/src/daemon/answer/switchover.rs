@@ -344,7 +344,11 @@ async fn agreed(desk: &Desk, name: &str, to: &NodeName, request: ApiRequest) -> 
 }
 
 /// What speaks against a promotion of this node when its peer has been demoted, as far as it shows before.
-async fn cannot_take_over(desk: &Desk, id: GroupId, gives_up: bool) -> Result<Option<(RefusalCode, String)>, Gone> {
+pub(super) async fn cannot_take_over(
+    desk: &Desk,
+    id: GroupId,
+    gives_up: bool,
+) -> Result<Option<(RefusalCode, String)>, Gone> {
     let refused = |code, why: &str| Ok(Some((code, why.to_owned())));
     let now = match desk.status_of(id).await? {
         Some(now) if !now.starting => now,

@@ -190,7 +190,7 @@ fn unshared(request: &ApiRequest, shares: impl Fn(&str) -> bool) -> Option<&str>
         (_, ApiRequest::Status { group } | ApiRequest::Clients { group } | ApiRequest::Events { group, .. }) => {
             group.as_deref()
         }
-        (_, ApiRequest::ConnectPreview { group }) => Some(group.as_str()),
+        (_, ApiRequest::ConnectPreview { group } | ApiRequest::InReverse { group, .. }) => Some(group.as_str()),
         _ => None,
     };
     group.filter(|group| !shares(group))
@@ -311,6 +311,7 @@ mod tests {
                 status,
                 clients,
                 preview,
+                ApiRequest::InReverse { group: name.to_owned(), is_home: false, reverse: None, ends: false },
                 events(group(name)),
                 ApiRequest::Logging { group: name.to_owned(), volume: None },
             ]
