@@ -97,7 +97,7 @@ pub fn superblock_seeds() -> Vec<Seed> {
     ]
 }
 
-const KIND: cell::CellKind = cell::CellKind { magic: *b"FSHTESTS", version: 3 };
+const KIND: cell::CellKind = cell::CellKind { magic: *b"FSHTESTS", version: 3, oldest: 3 };
 const OFFSET: u64 = 2 * cell::CELL_BYTES;
 
 fn cell_update(update: u64) -> Vec<u8> {

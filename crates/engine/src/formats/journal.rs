@@ -14,9 +14,9 @@ use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId};
 use crate::limits::{META_BLOCK_BYTES, PART_BYTES_MAX};
 use crate::time::Wall;
 
-/// Format versions: 2 distinguishes resynced regions from writes, and snapshots from streams, says where a volume is set aside, and has records
-/// that stand for several numbers; 1 was never released.
-pub const VERSION: u16 = 2;
+/// Format versions: 3 has records that stand for several numbers, and says a batch's first one; 2 distinguishes resynced regions from writes,
+/// and snapshots from streams, and says where a volume is set aside; 1 was never released.
+pub const VERSION: u16 = 3;
 /// The index block of a batch.
 pub const INDEX_BYTES: usize = META_BLOCK_BYTES as usize;
 const FIXED_BYTES: usize = 128;
@@ -25,12 +25,13 @@ const ENTRY_BYTES: usize = 48;
 pub const ENTRIES_MAX: usize = (INDEX_BYTES - FIXED_BYTES - 4) / ENTRY_BYTES;
 // One batch holds an epoch.
 const _: () = assert!(crate::limits::EPOCH_FRAMES_MAX <= ENTRIES_MAX);
+// A record of version 2 stands for one number.
 const JOURNAL: IndexBlock =
-    IndexBlock { magic: *b"FSHBATCH", version: VERSION, bytes: INDEX_BYTES, entries_max: ENTRIES_MAX };
-const QUEUE: IndexBlock = IndexBlock { magic: *b"FSHQUEUB", version: QUEUE_VERSION, ..JOURNAL };
+    IndexBlock { magic: *b"FSHBATCH", version: VERSION, oldest: 2, bytes: INDEX_BYTES, entries_max: ENTRIES_MAX };
+const QUEUE: IndexBlock = IndexBlock { magic: *b"FSHQUEUB", version: QUEUE_VERSION, oldest: 1, ..JOURNAL };
 
-/// The version of a batch in the log of a queue.
-pub const QUEUE_VERSION: u16 = 1;
+/// The version of a batch in the log of a queue: 2 says its first number, as a journal's 3 does.
+pub const QUEUE_VERSION: u16 = 2;
 
 /// Where batches stand. Neither kind is ever taken for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +111,7 @@ pub struct JournalIndex {
     pub entries: Vec<JournalEntry>,
 }
 
-/// A batch of another version. These fields stand in the same place in every version of the index block: by them a left-over is
+/// A batch of a version that is not read. These fields stand in the same place in every version of the index block: by them a left-over is
 /// distinguished from what must not be passed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherVersionBatch {
@@ -173,6 +174,7 @@ impl JournalIndex {
         for _ in 0..count {
             index.entries.push(decode_entry(&mut r, index.bytes)?);
         }
+        // So it is in the versions that do not say it.
         if index.first == Seq::NONE {
             index.first = index.entries.first().map_or(Seq::NONE, |entry| entry.seq);
         }
@@ -180,7 +182,7 @@ impl JournalIndex {
         (of == BatchOf::Journal || index.entries.iter().all(is_laid_out)).then_some(index)
     }
 
-    /// What an index block says of itself that is whole but of another version than this program's.
+    /// What an index block says of itself that is whole but of a version that this program does not read.
     pub fn of_other_version(of: BatchOf, block: &[u8]) -> Option<OtherVersionBatch> {
         let (version, mut r) = of.block().of_other_version(block)?;
         let _bytes = r.u32()?;
