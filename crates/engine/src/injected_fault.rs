@@ -67,7 +67,7 @@ faults! {
     EpochOutlivesStream, "epoch-outlives-stream", "P8, rule 20",
         "What came of an epoch is held at the peer after its primary has fallen to logging.";
     StepHeldUp, "step-held-up", "P5, rule 17",
-        "Writers who wait until the peer has taken one step count as held up.";
+        "Writers who wait until the peer has taken one step count as held up, and as waiting for a slow line.";
     JoinedMisplaced, "joined-misplaced", "P2",
         "Writes that travel joined in one frame stand in it in the wrong order.";
     LoggedAfterWrite, "logged-after-write", "rule 5, P3",

@@ -173,7 +173,7 @@ keyed! {
             "the [mode ladder](how-it-works.md#a-mode-ladder): what the group acts as while its line is slow. It has to be below `mode`, and `policy` must not be `\"strict\"`. What it acts as now is in `status`, and each step is an [event](events.md)";
         "fallback_latency" => fallback_latency: Duration = duration(limits::FALLBACK_LATENCY);
             "the line is slow: writers wait longer than this for the peer",
-            "added latency above which the line is slow: what writers wait for the peer once their write is done here, and for room in the queue. A mode that waits for the peer adds at least the line's round trip. With `fallback_after` it has to be less than `wait_limit`";
+            "added latency above which the line is slow: what writers wait for the peer once their write is done here, and for room in the queue, beyond what the link takes for one step of [folding](decisions/0079-folding.md) (at most 1 s). A mode that waits for the peer adds at least the line's round trip. With `fallback_after` it has to be less than `wait_limit`";
         "fallback_after" => fallback_after: Duration = duration(limits::FALLBACK_AFTER);
             "on the average of so much time in which anyone waited",
             "so much time in which anyone waited has to be slow on the average before the ladder steps down. A write that has waited for `fallback_latency` and this together is enough: so no writer waits much longer. A line that is silent for 0.4 s may be lost, and is left to `policy`";

@@ -1,10 +1,12 @@
 //! What is overwritten before it was sent is left out, and the peer takes what is sent in steps.
 // proves: rule 20
 
+use std::time::Duration;
+
 use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
 use engine::state::{Fold, Mode, Policy, State};
-use engine::{Command, CommandResult, GroupId, RequestId, VerifyOrder};
+use engine::{Command, CommandResult, Fallback, GroupId, RequestId, VerifyOrder};
 use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
@@ -63,6 +65,11 @@ fn a_block_that_is_written_again_and_again_goes_once() {
     let streamed = after.streamed_bytes - before.streamed_bytes;
     assert_eq!(streamed + after.folded_bytes, COUNT * BLOCK, "each is sent or left out");
     assert!(world.coverage(PRIMARY, CoveragePoint::EpochFolded) > 0);
+    let (step, most) = (after.step.expect("of late"), after.step_hwm);
+    assert!(step.bytes > 0 && step.bytes <= most.bytes && most.bytes <= COUNT * BLOCK, "{step:?} {most:?}");
+    assert!(step.time <= most.time && most.time <= Duration::from_secs(1) && !most.time.is_zero(), "{most:?}");
+    world.pass(70 * SECOND);
+    assert_eq!((world.figures(PRIMARY).step, world.figures(PRIMARY).step_hwm), (None, most));
 }
 
 #[test]
@@ -311,6 +318,26 @@ fn writers_at_the_speed_of_the_link_are_not_held_up_by_steps() {
         assert_eq!(folded(&world) > 20, folds, "{}", folded(&world));
         world.drain();
         assert_eq!(world.figures(PRIMARY).resynced_bytes, resynced, "{folds}: the order was kept");
+    }
+}
+
+// proves: P5, rule 17
+/// The same for a ladder: the line carries what is written, so it is not slow, though room comes once a second. Where more is written than it
+/// carries it is.
+#[test]
+fn room_that_comes_in_steps_is_no_slow_line() {
+    for (folds, writers) in [(false, 1), (true, 1), (false, 40), (true, 40)] {
+        let base =
+            SimOptions { folds, bytes_per_s: 100_000, queue_bytes: 512 * KIB, ..options(Mode::Async, Policy::Degrade) };
+        let [latency, after, return_after] = [200, 500, 5000].map(Duration::from_millis);
+        let fallback = Some(Fallback { mode: Mode::Superasync, latency, after, return_after });
+        let mut world = ScenarioWorld::in_peace(SimOptions { wait_limit_ms: 10_000, fallback, ..base });
+        world.drain();
+        let is_down = |world: &ScenarioWorld| world.figures(PRIMARY).ladder.is_some();
+        let whole = PageWriters::new(writers).write(&mut world, 60 * SECOND, hardly_folds, is_down);
+        assert_eq!(whole, writers == 1, "{folds}, {writers}: {:?}", world.figures(PRIMARY).ladder);
+        assert!(writers > 1 || (folded(&world) > 20) == folds, "{}", folded(&world));
+        world.drain();
     }
 }
 

@@ -76,6 +76,10 @@ impl HeldUp {
         self.step = if injected(Fault::StepHeldUp) { Duration::ZERO } else { step };
     }
 
+    pub fn step(&self) -> Duration {
+        self.step
+    }
+
     /// To be told before the first in line changes.
     pub fn note(&mut self, now: Mono, oldest: Option<Mono>, settings: &Settings) {
         (self.shows, self.as_of) = (self.at(now, oldest, settings), now);
