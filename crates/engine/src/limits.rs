@@ -31,7 +31,7 @@ pub const SLICES_MAX: usize = 60;
 /// What the peer takes in one step, where something of it was left out: one batch of its journal has to hold it.
 pub const EPOCH_FRAMES_MAX: usize = 64;
 pub const EPOCH_BYTES_MAX: u64 = MIB;
-/// And the time between its first write and its last.
+/// And the time between its first write and its last, as of those that travel joined.
 pub const EPOCH_TIME: Duration = Duration::from_secs(1);
 
 /// What one request writes to the disk queue or reads of it at most: a part fits, and a disk is at its full rate.

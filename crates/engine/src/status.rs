@@ -88,6 +88,10 @@ pub struct GroupStatus {
     /// Writes that were left out, as later ones that travelled with them overwrote them, and their bytes.
     pub folded_writes: u64,
     pub folded_bytes: u64,
+    /// What the peer took at once last, though it was several writes; `None`: nothing within the last minute.
+    pub step: Option<StepSpan>,
+    /// The most of either since the start.
+    pub step_hwm: StepSpan,
     /// Of regions, read for a sync: compared, sent or reported to be zero.
     pub resynced_bytes: u64,
     /// Of them, those whose hash was asked about, and those that went as data.
@@ -95,6 +99,22 @@ pub struct GroupStatus {
     pub shipped_bytes: u64,
     /// Fetched back from the peer after a power loss.
     pub pulled_bytes: u64,
+}
+
+/// Writes that the peer takes at once: within them there is no recovery point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepSpan {
+    /// From the first one's stamp to the last one's.
+    pub time: Duration,
+    /// What they wrote.
+    pub bytes: u64,
+}
+
+impl StepSpan {
+    /// The most of either.
+    pub(crate) fn max(self, other: StepSpan) -> StepSpan {
+        StepSpan { time: self.time.max(other.time), bytes: self.bytes.max(other.bytes) }
+    }
 }
 
 /// What `after_forced_failover` has this node do for a fork. Whoever runs the node orders it, as an operator would.

@@ -213,6 +213,8 @@ impl ShownGroup<'_> {
             joined_frames: common.counters.joined_frames,
             folded_writes: common.counters.folded_writes,
             folded_bytes: common.counters.folded_bytes,
+            step: common.counters.step_of_late(now.mono),
+            step_hwm: common.counters.step_hwm,
             resynced_bytes: common.counters.resynced_bytes,
             compared_bytes: common.counters.compared_bytes,
             shipped_bytes: common.counters.shipped_bytes,

@@ -13,6 +13,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use crate::formats::wire::flags;
 use crate::ids::{Seq, VolumeId};
@@ -20,6 +21,7 @@ use crate::injected_fault::{Fault, injected};
 use crate::limits::{EPOCH_BYTES_MAX, EPOCH_FRAMES_MAX, EPOCH_TIME, RUN_MAX};
 use crate::peer::queue::{ItemBody, QueueItem, StreamQueue};
 use crate::shared::cost::cost;
+use crate::status::StepSpan;
 use crate::time::Mono;
 
 /// Numbers that the peer takes in one step.
@@ -33,6 +35,8 @@ pub(super) struct SendEpoch {
     left_out_bytes: u64,
     /// Payload of the others.
     sent_bytes: u64,
+    /// From the stamp of its first write to that of its last.
+    time: Duration,
 }
 
 impl SendEpoch {
@@ -47,6 +51,10 @@ impl SendEpoch {
     pub fn leaves_out(&self, seq: Seq) -> bool {
         let at = seq.0.checked_sub(self.first.0).and_then(|at| usize::try_from(at).ok());
         at.and_then(|at| self.left_out.get(at)).copied().unwrap_or(false)
+    }
+
+    fn span(&self) -> StepSpan {
+        StepSpan { time: self.time, bytes: self.sent_bytes + self.left_out_bytes }
     }
 
     pub fn contains(&self, seq: Seq) -> bool {
@@ -72,6 +80,21 @@ pub(super) struct EpochRoom {
 /// A primary's grant, and how often it went back.
 pub(super) type Grant = (u64, u64);
 
+/// What was sent and is not counted yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Writes that were left out, and their bytes.
+    pub left_out: (u64, u64),
+    /// The largest of what the peer takes at once though it is several writes.
+    pub step: Option<StepSpan>,
+}
+
+impl Taken {
+    fn step(&mut self, span: StepSpan) {
+        self.step = Some(self.step.map_or(span, |other| other.max(span)));
+    }
+}
+
 /// The epoch that is being sent.
 #[derive(Debug, Default)]
 pub(super) struct Folding {
@@ -80,8 +103,7 @@ pub(super) struct Folding {
     examined: Seq,
     /// A smaller grant came while an epoch was under way: it counts from the epoch's end on.
     later_grant: Option<Grant>,
-    /// Writes that were left out and not counted yet, and their bytes.
-    uncounted: (u64, u64),
+    uncounted: Taken,
     /// The most that this session had of the peer's window, since it last had all of it.
     window_bytes: u64,
     /// Whether with more of it something would be left out from this number on, and the last one looked at.
@@ -108,8 +130,11 @@ impl Folding {
     }
 
     /// A frame is sent that stands for so many numbers. One of several writes is a step, as an epoch is.
-    pub fn frame(&mut self, numbers: usize, length: u64, now: Mono) {
-        let joined = if numbers > 1 { length } else { 0 };
+    pub fn frame(&mut self, numbers: usize, span: StepSpan, now: Mono) {
+        if numbers > 1 && self.epoch.is_none() {
+            self.uncounted.step(span);
+        }
+        let joined = if numbers > 1 { span.bytes } else { 0 };
         let bytes = self.epoch.as_ref().map_or(joined, |epoch| epoch.sent_bytes);
         if bytes >= self.step.0 || now.since(self.step.1) > EPOCH_TIME {
             self.step = (bytes, now);
@@ -152,13 +177,15 @@ impl Folding {
     /// All through here was sent. The grant that counts from here on, if another one was put off.
     pub fn sent(&mut self, through: Seq) -> Option<Grant> {
         let epoch = self.epoch.take_if(|epoch| epoch.last <= through)?;
-        self.uncounted.0 += epoch.left_out.iter().filter(|is_out| **is_out).count() as u64;
-        self.uncounted.1 += epoch.left_out_bytes;
+        let (writes, bytes) = &mut self.uncounted.left_out;
+        *writes += epoch.left_out.iter().filter(|is_out| **is_out).count() as u64;
+        *bytes += epoch.left_out_bytes;
+        self.uncounted.step(epoch.span());
         self.later_grant.take()
     }
 
-    /// Writes that were left out since this was last asked, and their bytes.
-    pub fn take_left_out(&mut self) -> (u64, u64) {
+    /// What was sent since this was last asked.
+    pub fn take_uncounted(&mut self) -> Taken {
         core::mem::take(&mut self.uncounted)
     }
 
@@ -205,7 +232,7 @@ impl Standing {
 fn find(queue: &StreamQueue, room: EpochRoom) -> Option<(SendEpoch, bool)> {
     let begins = queue.unsent().next()?.wall;
     let may_be = |item: &&QueueItem| {
-        let in_time = item.wall.0.saturating_sub(begins.0) <= EPOCH_TIME.as_nanos() as u64;
+        let in_time = item.wall.since(begins) <= EPOCH_TIME;
         let stays = injected(Fault::EpochLeavesMemory) || room.leaves_from.is_none_or(|from| item.seq < from);
         !is_barrier(item) && !queue.is_awaited(item) && in_time && item.seq <= room.flushed && stays
     };
@@ -237,7 +264,8 @@ fn find(queue: &StreamQueue, room: EpochRoom) -> Option<(SendEpoch, bool)> {
     let left_out: Vec<bool> = left.iter().map(|left| *left == 0).collect();
     let folds = left_out.contains(&true);
     let left_out_bytes = items.iter().zip(&left_out).filter(|(_, is_out)| **is_out).map(|(item, _)| item.length).sum();
-    Some((SendEpoch { first: first.seq, last: last.seq, left_out, left_out_bytes, sent_bytes: bytes }, folds))
+    let time = last.wall.since(first.wall);
+    Some((SendEpoch { first: first.seq, last: last.seq, left_out, left_out_bytes, sent_bytes: bytes, time }, folds))
 }
 
 /// Its payload, and what it costs the peer.
@@ -392,7 +420,9 @@ mod tests {
         assert_eq!(folding.grant((100, 0), (50, 1)), (100, 0));
         assert_eq!(folding.sent(Seq(1)), None);
         assert_eq!(folding.sent(Seq(2)), Some((50, 1)));
-        assert_eq!((folding.take_left_out(), folding.take_left_out()), ((1, 4096), (0, 0)));
+        let step = Some(StepSpan { time: Duration::from_millis(1), bytes: 8192 });
+        assert_eq!(folding.take_uncounted(), Taken { left_out: (1, 4096), step });
+        assert_eq!(folding.take_uncounted(), Taken::default());
         folding.look(&queue, PLENTY);
         assert!(folding.epoch().is_none(), "looked at already");
         folding.forget();

@@ -1,7 +1,7 @@
 //! What the next frame of the stream carries: one number of the queue, or neighbours that are joined.
 //!
 //! Numbers that follow each other, and whose ranges do, travel as one frame. The peer takes such a frame as one record: it stands for all
-//! of its numbers, or for none, and no position that the peer names lies between them.
+//! of its numbers, or for none, and no position that the peer names lies between them. So they are of one second.
 //!
 //! Only what is flushed here is joined. Of that the peer keeps nothing for a primary that loses its power, so nothing of it is ever fetched
 //! in part.
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use crate::formats::wire::{FrameKind, flags};
 use crate::ids::Seq;
 use crate::injected_fault::{Fault, injected};
-use crate::limits::SLICES_MAX;
+use crate::limits::{EPOCH_TIME, SLICES_MAX};
 use crate::peer::epoch::SendEpoch;
 use crate::peer::queue::{ItemBody, QueueItem, StreamQueue};
 use crate::shared::cost::cost;
@@ -88,8 +88,9 @@ fn joined<'a>(
         let continues = item.volume == first.volume && item.offset == first.offset + length;
         let is_alike = item.flags == first.flags && item.flags & flags::RESYNC == 0;
         let sum = length + item.length;
+        let in_time = item.wall.since(first.wall) <= EPOCH_TIME;
         let fits = slices.len() < SLICES_MAX && sum <= room.bytes && cost(sum) <= room.cost_bytes;
-        if !continues || !is_alike || !fits || queue.is_awaited(item) || item.seq > room.flushed {
+        if !continues || !is_alike || !fits || !in_time || queue.is_awaited(item) || item.seq > room.flushed {
             break;
         }
         slices.push(slice.clone());
@@ -166,6 +167,9 @@ mod tests {
         assert_eq!(of_run(FrameRoom { cost_bytes: cost(12288), ..PLENTY }), [3, 2]);
         assert_eq!(of_run(FrameRoom { flushed: Seq(3), ..PLENTY }), [3, 1, 1]);
         assert_eq!(of_run(FrameRoom { flushed: Seq::NONE, ..PLENTY }), [1; 5]);
+        let mut long = queue(&run);
+        (1..).map(Seq).take(5).for_each(|seq| long.get_mut(seq).expect("queued").wall = Wall(seq.0 * 400_000_000));
+        assert_eq!(frames(&mut long, &PLENTY), [3, 2], "between writes of two seconds there is a recovery point");
         let many: Vec<_> = (0..200).map(|block| (0, block, 0)).collect();
         assert_eq!(frames(&mut queue(&many), &PLENTY), [60, 60, 60, 20]);
     }

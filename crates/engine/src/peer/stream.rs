@@ -8,7 +8,7 @@ use crate::formats::identity::UnbrokenRun;
 use crate::formats::wire::{Ack, FrameHeader, FrameKind, flags};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
-use crate::peer::epoch::{EpochRoom, Folding, SendEpoch};
+use crate::peer::epoch::{EpochRoom, Folding, SendEpoch, Taken};
 use crate::peer::framing::{FrameRoom, FrameUnit, next_unit};
 use crate::peer::queue::{ItemBody, QueueItem, QueueRecord, StreamQueue};
 use crate::peer::stream::pass::SyncPass;
@@ -17,6 +17,7 @@ use crate::shared::coverage::CoveragePoint;
 use crate::shared::reads::SyncRange;
 use crate::shared::write::{AckLevel, WriteKind, WriteOp};
 use crate::state::{Fold, Pause, State};
+use crate::status::StepSpan;
 use crate::time::{Mono, Wall};
 use crate::{SendPayload, Settings, Slice, limits};
 use core::time::Duration;
@@ -324,8 +325,9 @@ impl PeerStream {
             more: numbers as u32 - 1,
             ..FrameHeader::new(kind, cx.peer.session, common.config.id)
         };
+        let time = last.wall.since(item.wall);
         (0..numbers).for_each(|_| self.queue.advance(cx.now.mono));
-        self.folding.frame(numbers, length, cx.now.mono);
+        self.folding.frame(numbers, StepSpan { time, bytes: length }, cx.now.mono);
         if let Some(grant) = self.folding.sent(header.seq) {
             (self.granted_bytes, self.recalls) = grant;
         }
@@ -406,9 +408,9 @@ pub(crate) fn step_time(stream: &PeerStream, cx: &Cx) -> Duration {
     cx.peer.time_of(stream.folding.step_bytes()).min(limits::EPOCH_TIME)
 }
 
-/// Writes that were left out since this was last asked, and their bytes.
-pub(crate) fn take_left_out(stream: &mut PeerStream) -> (u64, u64) {
-    stream.folding.take_left_out()
+/// What was sent since this was last asked.
+pub(crate) fn take_uncounted(stream: &mut PeerStream) -> Taken {
+    stream.folding.take_uncounted()
 }
 
 /// What a frame of the epoch says of that.

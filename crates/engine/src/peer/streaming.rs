@@ -5,10 +5,11 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::{Ack, FrameHeader, flags};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
+use crate::peer::epoch::Taken;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::CatchUpSnapshot;
 use crate::peer::stream::pass::SyncPass;
-use crate::peer::stream::{self, take_left_out, void_probes};
+use crate::peer::stream::{self, take_uncounted, void_probes};
 use crate::peer::verify::follow_stream;
 use crate::peer::{Peer, logging};
 use crate::shared::cost::data_bytes;
@@ -156,9 +157,8 @@ impl Peer {
                     common.counters.joined_writes += slices.len() as u64;
                     common.counters.joined_frames += 1;
                 }
-                let (writes, bytes) = take_left_out(stream);
-                common.counters.folded_writes += writes;
-                common.counters.folded_bytes += bytes;
+                let Taken { left_out, step } = take_uncounted(stream);
+                common.counters.note_sent(left_out, step, cx.now.mono);
                 (stream.owes(), (header, payload))
             }
             Sending::Snapshot(snapshot) => (snapshot.peer_owes(), snapshot.next_frame(common, cx)?),
