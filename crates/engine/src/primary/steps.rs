@@ -10,11 +10,10 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::injected_fault::{Fault, injected};
 use crate::limits::{LADDER_HEARS, LADDER_LOOK};
-use crate::peer::stream::PeerStream;
+use crate::peer::stream::{PeerStream, step_time};
 use crate::primary::Primary;
 use crate::primary::ladder::{LadderStep, ModeLadder, SeenLine, SlowLine};
 use crate::primary::pace::only_paces;
-use crate::primary::waits::look_at_step;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::wakes::Wake;
 use crate::shared::write::AckLevel;
@@ -138,6 +137,12 @@ pub(super) fn note_room_wait(primary: &mut Primary, common: &mut GroupCommon, cx
     let back = primary.peer.outbox.stream().map_or(cx.now.mono, PeerStream::catching_up_since);
     let since = since.plus(step_borne(primary, common)).min(cx.now.mono);
     note_wait(&mut primary.ladder, common, cx, Some(since), back);
+}
+
+/// What the link takes for one step of the peer's is known to whoever judges waits for room.
+pub(super) fn look_at_step(primary: &mut Primary, cx: &Cx) {
+    let step = primary.peer.outbox.stream().map_or(Duration::ZERO, |stream| step_time(stream, cx));
+    primary.waiters.step_takes(step);
 }
 
 /// What the peer confirms at once makes room at once: who waits for that, for as long as the link takes, waits for no slow line. The ladder

@@ -10,12 +10,12 @@ use crate::common::given_window::fail_held_answers;
 use crate::context::{Cx, GroupTimer};
 use crate::injected_fault::{Fault, injected};
 use crate::peer::pause::PauseCause;
-use crate::peer::stream::{PeerStream, step_time};
+use crate::peer::stream::PeerStream;
 use crate::primary::Primary;
 use crate::primary::alone::{go_on_alone, is_left_behind, may_go_on_alone};
 use crate::primary::disk_queue::{give_order_up, leave_full_queue, what_is_full};
 use crate::primary::pace::only_paces;
-use crate::primary::steps::look_at_ladder;
+use crate::primary::steps::{look_at_ladder, look_at_step};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::wakes::Wake;
 use crate::state::{Policy, State, WhenFull};
@@ -185,12 +185,6 @@ fn waits_for_own_disk(primary: &Primary, common: &GroupCommon, cx: &Cx) -> bool 
     let limit = common.settings.wait_limit;
     let waited = primary.waiters.waits_since(common).map_or(Duration::ZERO, |since| cx.now.mono.since(since));
     waited < limit && primary.peer.outbox.disk_makes_room(cx, limit)
-}
-
-/// Those who wait for room are not held up while the peer takes one step.
-pub(super) fn look_at_step(primary: &mut Primary, cx: &Cx) {
-    let step = primary.peer.outbox.stream().map_or(Duration::ZERO, |stream| step_time(stream, cx));
-    primary.waiters.step_takes(step);
 }
 
 fn check_held_up(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx) {
