@@ -62,6 +62,7 @@ const PARTS: [MeasuredPart; 21] = [
     part("docs/book/link.md", "nagle", "link", other::nagle),
     part("docs/book/link.md", "modes", "link", link::modes),
     part("docs/book/link.md", "paper", "link", link::paper),
+    part("docs/book/bench.md", "fold", "link", link::fold),
     part("docs/book/link.md", "encryption", "link", other::encryption),
     part("docs/book/planner.md", "recording", "planner", other::recording),
     part("docs/book/planner.md", "reality", "planner", other::reality),
