@@ -47,7 +47,7 @@ const fn part(
 }
 
 /// A part's name is the series that it shows.
-const PARTS: [MeasuredPart; 21] = [
+const PARTS: [MeasuredPart; 22] = [
     part("docs/book/bench.md", "export", "bench", |rows| export_text(rows).map(fenced)),
     part("docs/book/bench.md", "beside", "beside", |rows| beside_text(rows).map(fenced)),
     part("docs/book/recovery.md", "recovery", "recovery", |rows| recovery_text(rows).map(fenced)),
