@@ -221,7 +221,7 @@ impl Group {
         self.marks.session_ends();
         match self.common.role() {
             Role::Primary => self.primary.stream_lost(&mut self.common, cx, why),
-            Role::Secondary => self.secondary.lost_session(),
+            Role::Secondary => self.secondary.lost_session(cx),
         }
         reset::open_when_met(self, cx);
     }

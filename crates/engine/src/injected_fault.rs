@@ -56,6 +56,20 @@ faults! {
         "Overlapping records are on the secondary's disk's way at once.";
     ReplayTorn, "replay-torn", "P9, P2",
         "Replay applies a batch without looking at its payloads' checksums.";
+    EpochLandsOpen, "epoch-lands-open", "P2, rule 20",
+        "What came of an epoch counts as received, lands and is applied before the last of it is there.";
+    EpochLeavesMemory, "epoch-leaves-memory", "P8, rule 20",
+        "An epoch is begun of writes that memory lets go of, to the disk queue, before they are sent.";
+    EpochOfWholeLink, "epoch-of-whole-link", "P5, rule 20",
+        "An epoch takes a second of the link, however many groups share that.";
+    RoomWaitNotPeers, "room-wait-not-peers", "rule 17, rule 20",
+        "Who waits for more of the peer's window, to fold, says that nothing of the peer's is waited for.";
+    EpochOutlivesStream, "epoch-outlives-stream", "P8, rule 20",
+        "What came of an epoch is held at the peer after its primary has fallen to logging.";
+    StepHeldUp, "step-held-up", "P5, rule 17",
+        "Writers who wait until the peer has taken one step count as held up, and as waiting for a slow line.";
+    JoinedMisplaced, "joined-misplaced", "P2",
+        "Writes that travel joined in one frame stand in it in the wrong order.";
     LoggedAfterWrite, "logged-after-write", "rule 5, P3",
         "A write that is to be in the log of the queue is written before it stands there.";
     SentBeforeLogged, "sent-before-logged", "rule 5, P2",
@@ -312,6 +326,8 @@ faults! {
         "A mark that is set while the queue stands on disk leaves for the peer as a number without a meaning.";
     MomentTorn, "moment-torn", "rule 4",
         "Marks of one moment over several groups are set in two turns of the node.";
+    MarkFolded, "mark-folded", "rule 4, rule 20",
+        "An epoch goes on over a mark, which is left out: the peer never stands where it is.";
     MarkStraysUnasked, "mark-strays-unasked", "P9",
         "A secondary never asks whether it was told of all marks: it goes on with one that its primary has lost.";
     RejoinsInStream, "rejoins-in-stream", "rule 8, P2",

@@ -624,3 +624,42 @@ fn without_marks_nothing_is_said_or_flushed() {
 fn flushes(world: &ScenarioWorld) -> [u64; 2] {
     [0, 1].map(|node| world.cluster[node].storage.marks_flushes())
 }
+
+/// Hot blocks are written again and again over a slow link, with marks in the midst. A step of the peer ends before each mark: one that dies there stands
+/// at it, and what is promoted of it is exactly what was written before.
+#[test]
+fn a_peer_stands_at_a_mark_among_folded_rewrites() {
+    let (mut exact, mut folded) = (0, 0);
+    for (moment, name) in ["a", "b", "c"].into_iter().cycle().take(24).enumerate() {
+        let slow = SimOptions { bytes_per_s: 100_000, folds: true, ..options(Mode::Async, Policy::Degrade) };
+        let mut world = in_step(slow);
+        for name in ["a", "b", "c"] {
+            for n in 0..24 {
+                world.write_done((n % 2) as u16, n % 3 * 8 * KIB, 4 * KIB);
+                if n == moment as u64 {
+                    orders::mark(&mut world, 0, &[GROUP], name);
+                }
+            }
+        }
+        // Only what is flushed here is left out.
+        for volume in 0..2 {
+            let flush = world.flush(volume);
+            world.answer(flush);
+        }
+        let has_it =
+            |world: &ScenarioWorld| durable_marks(&world.cluster, 1, GROUP).iter().any(|mark| mark.name == name);
+        world.until("the peer has it", has_it);
+        folded += world.figures(0).folded_writes;
+        world.cut([false; 2]);
+        world.crash(1, moment % 2 == 0, SECOND / 5);
+        world.until("it is back", |world| world.glance(1, GROUP).is_some_and(|glance| glance.running));
+        world.crash(0, true, 60 * SECOND);
+        let at = mark(&world, 1, name).expect("its slot is durable").position.seq;
+        exact += u64::from(world.recorded(1).identity.position.seq == at);
+        let promoted = world.promote(1, true);
+        assert!(matches!(promoted, CommandResult::Done(_) | CommandResult::Warning(_)), "{promoted:?}");
+        world.pass(SECOND);
+        assert!(world.serves(GROUP));
+    }
+    assert!(exact > 12 && folded > 200, "{exact} stood at their mark, {folded} writes were left out");
+}

@@ -14,7 +14,7 @@ use crate::time::Wall;
 
 /// Format versions: 1 is the first.
 pub const VERSION: u16 = 1;
-pub const KIND: CellKind = CellKind { magic: *b"FSHMARKS", version: VERSION };
+pub const KIND: CellKind = CellKind { magic: *b"FSHMARKS", version: VERSION, oldest: VERSION };
 /// One mark in a cell, and the payload of its terms.
 pub const SLOT_BYTES: usize = 160;
 pub const SLOTS_PER_CELL: usize = BODY_BYTES / SLOT_BYTES;
