@@ -97,7 +97,7 @@ pub fn superblock_seeds() -> Vec<Seed> {
     ]
 }
 
-const KIND: cell::CellKind = cell::CellKind { magic: *b"FSHTESTS", version: 3 };
+const KIND: cell::CellKind = cell::CellKind { magic: *b"FSHTESTS", version: 3, oldest: 3 };
 const OFFSET: u64 = 2 * cell::CELL_BYTES;
 
 fn cell_update(update: u64) -> Vec<u8> {
@@ -180,7 +180,7 @@ pub fn journal_index_seeds() -> Vec<Seed> {
         payload_bytes,
         payload_crc: 1,
     };
-    let index = |entries| JournalIndex {
+    let index = |entries: Vec<JournalEntry>| JournalIndex {
         tag: 42,
         ring_offset: 8192,
         ordinal: 7,
@@ -191,6 +191,7 @@ pub fn journal_index_seeds() -> Vec<Seed> {
         snapshot: 3,
         durable_below: 0,
         bytes: 16384,
+        first: entries[0].seq,
         entries,
     };
     let mixed = vec![

@@ -30,6 +30,7 @@ use crate::shared::room_waits::RoomWaits;
 use crate::shared::standing::Standing;
 use crate::shared::volumes::Volumes;
 use crate::shared::wakes::{Wake, Wakes};
+use crate::status::StepSpan;
 use crate::time::{Mono, Wall};
 use crate::{Event, GroupConfig, Output, limits};
 
@@ -40,11 +41,34 @@ pub(crate) struct GroupCounters {
     pub writes: u64,
     pub written_bytes: u64,
     pub streamed_bytes: u64,
+    pub joined_writes: u64,
+    pub joined_frames: u64,
+    pub folded_writes: u64,
+    pub folded_bytes: u64,
+    /// What the peer takes at once: the newest, and when it was sent; the largest.
+    pub step: Option<(Mono, StepSpan)>,
+    pub step_hwm: StepSpan,
     pub resynced_bytes: u64,
     pub compared_bytes: u64,
     pub shipped_bytes: u64,
     pub pulled_bytes: u64,
     pub syncs: u64,
+}
+
+impl GroupCounters {
+    /// What was left out, in writes and bytes, and what the peer takes at once.
+    pub fn note_sent(&mut self, (writes, bytes): (u64, u64), step: Option<StepSpan>, now: Mono) {
+        self.folded_writes += writes;
+        self.folded_bytes += bytes;
+        if let Some(step) = step {
+            (self.step, self.step_hwm) = (Some((now, step)), self.step_hwm.max(step));
+        }
+    }
+
+    /// Of the last minute.
+    pub fn step_of_late(&self, now: Mono) -> Option<StepSpan> {
+        self.step.filter(|(at, _)| now.since(*at) <= Duration::from_secs(60)).map(|(_, step)| step)
+    }
 }
 
 pub(crate) struct GroupCommon {

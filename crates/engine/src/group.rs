@@ -216,7 +216,7 @@ impl Group {
         self.primary.peer.session_ends();
         match self.common.role() {
             Role::Primary => self.primary.stream_lost(&mut self.common, cx, why),
-            Role::Secondary => self.secondary.lost_session(),
+            Role::Secondary => self.secondary.lost_session(cx),
         }
         reset::open_when_met(self, cx);
     }

@@ -56,6 +56,20 @@ faults! {
         "Overlapping records are on the secondary's disk's way at once.";
     ReplayTorn, "replay-torn", "P9, P2",
         "Replay applies a batch without looking at its payloads' checksums.";
+    EpochLandsOpen, "epoch-lands-open", "P2, rule 20",
+        "What came of an epoch counts as received, lands and is applied before the last of it is there.";
+    EpochLeavesMemory, "epoch-leaves-memory", "P8, rule 20",
+        "An epoch is begun of writes that memory lets go of, to the disk queue, before they are sent.";
+    EpochOfWholeLink, "epoch-of-whole-link", "P5, rule 20",
+        "An epoch takes a second of the link, however many groups share that.";
+    RoomWaitNotPeers, "room-wait-not-peers", "rule 17, rule 20",
+        "Who waits for more of the peer's window, to fold, says that nothing of the peer's is waited for.";
+    EpochOutlivesStream, "epoch-outlives-stream", "P8, rule 20",
+        "What came of an epoch is held at the peer after its primary has fallen to logging.";
+    StepHeldUp, "step-held-up", "P5, rule 17",
+        "Writers who wait until the peer has taken one step count as held up, and as waiting for a slow line.";
+    JoinedMisplaced, "joined-misplaced", "P2",
+        "Writes that travel joined in one frame stand in it in the wrong order.";
     LoggedAfterWrite, "logged-after-write", "rule 5, P3",
         "A write that is to be in the log of the queue is written before it stands there.";
     SentBeforeLogged, "sent-before-logged", "rule 5, P2",

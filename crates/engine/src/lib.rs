@@ -582,6 +582,8 @@ pub enum SendPayload {
     None,
     Control(Vec<u8>),
     Data(Slice),
+    /// Content of neighbours on the volume, in their order: one payload.
+    Gathered(Vec<Slice>),
 }
 
 /// What happened, for logs and the simulator: a closed list.

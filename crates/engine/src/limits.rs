@@ -22,6 +22,18 @@ pub const REQUEST_BYTES_MAX: u64 = 32 * MIB;
 /// Largest payload of one frame; a longer write becomes parts with numbers of their own (rule 4).
 pub const PART_BYTES_MAX: u64 = MIB;
 
+/// Numbers that one frame stands for: more than it could have joined, and few enough to count.
+pub const RUN_MAX: u64 = 16_384;
+
+/// Slices of one frame: what a write to the kernel takes is bounded, and a header comes before them.
+pub const SLICES_MAX: usize = 60;
+
+/// What the peer takes in one step, where something of it was left out: one batch of its journal has to hold it.
+pub const EPOCH_FRAMES_MAX: usize = 64;
+pub const EPOCH_BYTES_MAX: u64 = MIB;
+/// And the time between its first write and its last, as of those that travel joined.
+pub const EPOCH_TIME: Duration = Duration::from_secs(1);
+
 /// What one request writes to the disk queue or reads of it at most: a part fits, and a disk is at its full rate.
 pub const DISK_QUEUE_BATCH_BYTES: u64 = PART_BYTES_MAX;
 
@@ -397,6 +409,8 @@ const _: () = assert!(PROBE_BYTES.is_multiple_of(REGION_BYTES));
 const _: () = assert!(EXTENT_BYTES.is_multiple_of(64 * REGION_BYTES));
 const _: () = assert!(SAVE_UNIT_BYTES.is_multiple_of(REGION_BYTES) && REGION_BYTES.is_multiple_of(META_BLOCK_BYTES));
 const _: () = assert!(BATCH_BYTES_MAX >= PART_BYTES_MAX);
+const _: () =
+    assert!(EPOCH_BYTES_MAX >= PART_BYTES_MAX && EPOCH_BYTES_MAX + 2 * META_BLOCK_BYTES < JOURNAL_BYTES_MIN / 2);
 const _: () = assert!(SAVE_PIECE_BYTES_MAX.is_multiple_of(META_BLOCK_BYTES) && SAVE_HELD_BYTES_MAX >= BATCH_BYTES_MAX);
 const _: () = assert!(JOURNAL_BYTES_MIN > 2 * (BATCH_BYTES_MAX + META_BLOCK_BYTES) - MIB);
 const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SECTOR_BYTES));

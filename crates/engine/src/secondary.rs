@@ -105,8 +105,8 @@ impl Secondary {
         self.beginning = None;
     }
 
-    pub fn lost_session(&mut self) {
-        self.replica.lost_session();
+    pub fn lost_session(&mut self, cx: &mut Cx) {
+        self.replica.lost_session(cx);
         self.delta.forget_union();
         self.beginning = None;
         self.tail_asked = None;

@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use crate::limits;
-use crate::state::{AfterForcedFailover, Degrade, Mode, Policy, WhenFull};
+use crate::state::{AfterForcedFailover, Degrade, Fold, Mode, Policy, WhenFull};
 
 /// The live-tunable half of a group's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct Settings {
     pub when_full: WhenFull,
     /// Writers are slowed down between two marks; `None`: a full queue stops them.
     pub pace: Option<QueuePace>,
+    /// What becomes of writes that are overwritten before they were sent.
+    pub fold: Fold,
     /// Of a link that several groups send over: how much of it this one gets, beside what others get by theirs; 1 to 100.
     pub link_weight: u8,
     pub start_alone: StartAlone,
@@ -104,6 +106,7 @@ impl Default for Settings {
             queue_items: limits::QUEUE_ITEMS_DEFAULT,
             when_full: WhenFull::Block,
             pace: None,
+            fold: Fold::Auto,
             link_weight: limits::LINK_WEIGHT_DEFAULT,
             start_alone: StartAlone::Wait(limits::START_ALONE_DEFAULT),
             after_forced_failover: AfterForcedFailover::Ask,

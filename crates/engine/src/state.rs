@@ -127,6 +127,35 @@ impl WhenFull {
     }
 }
 
+/// What becomes of a write that is overwritten before it was sent (rule 20).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fold {
+    /// It is left out, where nobody waits for the peer to have it.
+    Auto,
+    /// Each write is sent.
+    Never,
+}
+
+impl Fold {
+    pub const ALL: [Fold; 2] = [Fold::Auto, Fold::Never];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Fold::Auto => "auto",
+            Fold::Never => "never",
+        }
+    }
+
+    /// As frames name it.
+    pub(crate) fn number(self) -> u8 {
+        u8::from(self == Fold::Never)
+    }
+
+    pub(crate) fn from_number(number: u8) -> Option<Fold> {
+        Fold::ALL.get(usize::from(number)).copied()
+    }
+}
+
 /// What becomes of a fork in which one node was promoted with force and the other one only went on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterForcedFailover {

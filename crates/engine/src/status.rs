@@ -82,6 +82,16 @@ pub struct GroupStatus {
     pub written_bytes: u64,
     /// Payload of writes that was handed to the link, each time it was.
     pub streamed_bytes: u64,
+    /// Writes that travelled joined to neighbours, each time they did, and the frames that they became.
+    pub joined_writes: u64,
+    pub joined_frames: u64,
+    /// Writes that were left out, as later ones that travelled with them overwrote them, and their bytes.
+    pub folded_writes: u64,
+    pub folded_bytes: u64,
+    /// What the peer took at once last, though it was several writes; `None`: nothing within the last minute.
+    pub step: Option<StepSpan>,
+    /// The most of either since the start.
+    pub step_hwm: StepSpan,
     /// Of regions, read for a sync: compared, sent or reported to be zero.
     pub resynced_bytes: u64,
     /// Of them, those whose hash was asked about, and those that went as data.
@@ -89,6 +99,22 @@ pub struct GroupStatus {
     pub shipped_bytes: u64,
     /// Fetched back from the peer after a power loss.
     pub pulled_bytes: u64,
+}
+
+/// Writes that the peer takes at once: within them there is no recovery point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepSpan {
+    /// From the first one's stamp to the last one's.
+    pub time: Duration,
+    /// What they wrote.
+    pub bytes: u64,
+}
+
+impl StepSpan {
+    /// The most of either.
+    pub(crate) fn max(self, other: StepSpan) -> StepSpan {
+        StepSpan { time: self.time.max(other.time), bytes: self.bytes.max(other.bytes) }
+    }
 }
 
 /// What `after_forced_failover` has this node do for a fork. Whoever runs the node orders it, as an operator would.

@@ -25,6 +25,13 @@ impl Mono {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Wall(pub u64);
 
+impl Wall {
+    /// Time since `earlier`; zero if it lies ahead.
+    pub fn since(self, earlier: Wall) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
 /// In UTC, to the millisecond: `2026-11-21 17:43:45.120 UTC`; `no time known` for the epoch itself.
 impl fmt::Display for Wall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

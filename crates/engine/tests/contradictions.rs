@@ -467,6 +467,30 @@ fn sends(header: FrameHeader) -> PeerFrame {
     PeerFrame(header, FramePayload::Data(buf(&[1; 4096])))
 }
 
+fn of_epoch(header: FrameHeader) -> FrameHeader {
+    FrameHeader { flags: header.flags | flags::EPOCH, ..header }
+}
+
+fn bare_numbered(kind: FrameKind, seq: u64) -> PeerFrame {
+    PeerFrame(FrameHeader { kind, length: 0, payload_bytes: 0, ..data(seq) }, FramePayload::None)
+}
+
+/// The first frame of an epoch came, for two numbers.
+fn in_epoch() -> EngineBench {
+    let mut bench = streaming();
+    bench.gets(sends(of_epoch(FrameHeader { more: 1, ..data(2) })));
+    assert!(bench.closed.is_empty());
+    bench
+}
+
+/// As many frames came of one as it may have, and it goes on.
+fn in_long_epoch() -> EngineBench {
+    let mut bench = streaming();
+    (1..=limits::EPOCH_FRAMES_MAX as u64).for_each(|seq| bench.gets(sends(of_epoch(data(seq)))));
+    assert!(bench.closed.is_empty(), "{:?}", bench.closed);
+    bench
+}
+
 /// A secondary that owes as many ranges as may be asked for at once: its disk does not answer.
 fn owing() -> EngineBench {
     let mut bench = streaming();
@@ -560,6 +584,16 @@ const ROWS: &[ContradictionRow] = &[
     // What it sends.
     (streaming, |_| sends(data(2)), "number 2 where 1 was expected"),
     (streaming, |_| sends(data(0)), "number 0 where 1 was expected"),
+    (streaming, |_| sends(FrameHeader { more: 1, ..data(3) }), "number 2 where 1 was expected"),
+    (
+        streaming,
+        |_| sends(of_epoch(FrameHeader { flags: flags::RESYNC, ..data(1) })),
+        "number 1 in an epoch that cannot be",
+    ),
+    (in_epoch, |_| sends(data(3)), "number 3 in an epoch that cannot be"),
+    (in_epoch, |_| sends(of_epoch(data(4))), "number 4 where 3 was expected"),
+    (in_epoch, |_| bare_numbered(FrameKind::SyncEnd, 3), "number 3 in an epoch that cannot be"),
+    (in_long_epoch, |_| sends(of_epoch(data(limits::EPOCH_FRAMES_MAX as u64 + 1))), "in an epoch that cannot be"),
     (streaming, |_| sends(FrameHeader { incarnation: Incarnation(6), ..data(1) }), OTHER_RUN),
     (streaming, |_| sends(FrameHeader { generation_tag: 34, ..data(1) }), OTHER_RUN),
     (streaming, |_| sends(FrameHeader { origin: US, ..data(1) }), OTHER_RUN),

@@ -73,6 +73,7 @@ fn index(boot: u64, seq: u64) -> JournalIndex {
         snapshot: 0,
         durable_below: 0,
         bytes: 8192,
+        first: Seq(seq),
         entries: vec![entry],
     }
 }
@@ -251,9 +252,30 @@ fn a_torn_batch_that_was_never_confirmed_is_no_alarm() {
     }
 }
 
+/// The index block at the beginning as a program wrote it that knew version 2: without its first number.
+fn of_version_2(mut block: Vec<u8>) -> Vec<u8> {
+    block[8] = 2;
+    block[96..104].fill(0);
+    sealed(block)
+}
+
+// proves: P9, rule 23
+/// What an older program left in the journal is replayed after an upgrade, and none of it is taken for damage.
+#[test]
+fn a_batch_of_the_version_before_is_replayed() {
+    let started = start(&of_version_2(batch(LAST_RUN, 101)), 12);
+    assert!(!started.has_failed() && started.wrote, "{:?}", started.notes);
+    assert_eq!(started.stands, Some(Position { seq: Seq(101), ..STANDS_AT }));
+    assert!(!started.notes.iter().any(|note| note.contains("journal")), "{:?}", started.notes);
+}
+
 /// The index block at the beginning is of the next version.
 fn of_next_version(mut block: Vec<u8>) -> Vec<u8> {
     block[8] += 1;
+    sealed(block)
+}
+
+fn sealed(mut block: Vec<u8>) -> Vec<u8> {
     let crc = crc32c::crc32c(&block[..INDEX_BYTES - 4]);
     block[INDEX_BYTES - 4..INDEX_BYTES].copy_from_slice(&crc.to_le_bytes());
     block

@@ -326,6 +326,7 @@ fn batch(offset: u64, ordinal: u64, entries: Vec<JournalEntry>) -> JournalIndex 
         snapshot: 0,
         durable_below: 0,
         bytes: 8192,
+        first: entries[0].seq,
         entries,
     }
 }

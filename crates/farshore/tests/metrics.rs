@@ -162,7 +162,7 @@ fn made_up(groups: usize) -> PageFacts {
             "volumes": [{"name": "data", "size_bytes": 1u64 << 40, "device_bytes": 1u64 << 40, "device": "/dev/a", "dirty_bytes": 7,
                 "direct": true, "clients": 1}],
             "queue": {"bytes": 1, "items": 2, "bytes_hwm": 3, "items_hwm": 4, "limit_bytes": 5, "limit_items": 6, "blocked_ms": 1500,
-                "waiting_writers": 1, "held_up_ms": 2500, "full_in_s": 33, "log": "live", "waits": {"bounds_us": [1000], "counts": [1, 2], "sum_us": 9000}},
+                "waiting_writers": 1, "held_up_ms": 2500, "full_in_s": 33, "step_ms": 400, "step_ms_hwm": 900, "log": "live", "waits": {"bounds_us": [1000], "counts": [1, 2], "sum_us": 9000}},
             "memory_bytes": 9, "journal": {"bytes": 1, "limit_bytes": 2},
             "peers": [{"node": "far", "link": "connected", "link_since_s": 5.0, "lag_bytes": 1, "lag_seconds": 0.5, "heard_s": 1.0,
                 "dirty_bytes": 3, "recovery_point": {"sequence": 81204, "time": "2026-11-21T03:12:41.123Z"}}],
@@ -196,6 +196,10 @@ fn made_up(groups: usize) -> PageFacts {
     let sums = ["writes", "written_bytes", "resynced_bytes", "compared_bytes", "shipped_bytes", "pulled_bytes"];
     let sums = sums.into_iter().chain([
         "streamed_bytes",
+        "joined_writes",
+        "joined_frames",
+        "folded_writes",
+        "folded_bytes",
         "bitmap_bytes",
         "journal_bytes",
         "undo_bytes",

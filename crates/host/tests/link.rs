@@ -70,7 +70,8 @@ fn make(rng: &mut LinkRandom, session: SessionId, n: u64) -> (FrameHeader, SendP
         let mut buffer = Buffer::detached(start + size + rng.below(512));
         buffer.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i as u64 * 31 + n) as u8);
         header.length = size as u64;
-        SendPayload::Data(Slice { buf: Buf::new(Arc::new(buffer)), start: start as u32, length: size as u32 })
+        let slice = Slice { buf: Buf::new(Arc::new(buffer)), start: start as u32, length: size as u32 };
+        in_pieces(rng, slice)
     } else if size > 0 {
         SendPayload::Control((0..size).map(|i| (i as u64 * 13 + n) as u8).collect())
     } else {
@@ -79,14 +80,31 @@ fn make(rng: &mut LinkRandom, session: SessionId, n: u64) -> (FrameHeader, SendP
     (header, payload)
 }
 
+/// One half of them in some pieces.
+fn in_pieces(rng: &mut LinkRandom, slice: Slice) -> SendPayload {
+    if rng.below(2) == 0 {
+        return SendPayload::Data(slice);
+    }
+    let step = (slice.length / (1 + rng.below(59) as u32)).max(1);
+    let count = (slice.length / step).min(engine::limits::SLICES_MAX as u32);
+    let piece = |n: u32| {
+        let length = if n + 1 == count { slice.length - n * step } else { step };
+        Slice { start: slice.start + n * step, length, ..slice.clone() }
+    };
+    SendPayload::Gathered((0..count).map(piece).collect())
+}
+
 fn bytes_of(payload: &SendPayload) -> Vec<u8> {
     match payload {
         SendPayload::None => Vec::new(),
         SendPayload::Control(bytes) => bytes.clone(),
-        SendPayload::Data(slice) => {
-            slice.buf.get::<Buffer>().unwrap()[slice.start as usize..][..slice.length as usize].to_vec()
-        }
+        SendPayload::Data(slice) => content_of(slice),
+        SendPayload::Gathered(slices) => slices.iter().flat_map(content_of).collect(),
     }
+}
+
+fn content_of(slice: &Slice) -> Vec<u8> {
+    slice.buf.get::<Buffer>().unwrap()[slice.start as usize..][..slice.length as usize].to_vec()
 }
 
 fn arrived(payload: &FramePayload) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-pub use engine::state::{AfterForcedFailover, Degrade, Mode, WhenFull};
+pub use engine::state::{AfterForcedFailover, Degrade, Fold, Mode, WhenFull};
 pub use engine::{QueuePace, StartAlone};
 
 use crate::forms::{ValueForm, count, duration, flag, node, one_of, or, rate, size, word};
@@ -60,6 +60,12 @@ pub fn parse_degrade(text: &str) -> Result<Degrade, String> {
 /// A sentence with the two words there are.
 pub fn parse_when_full(text: &str) -> Result<WhenFull, String> {
     one_of("way out of a full queue", text, &WhenFull::ALL, WhenFull::word)
+}
+
+/// # Errors
+/// A sentence with the two words there are.
+pub fn parse_fold(text: &str) -> Result<Fold, String> {
+    one_of("way of folding", text, &Fold::ALL, Fold::word)
 }
 
 /// # Errors
@@ -167,7 +173,7 @@ keyed! {
             "the [mode ladder](how-it-works.md#a-mode-ladder): what the group acts as while its line is slow. It has to be below `mode`, and `policy` must not be `\"strict\"`. What it acts as now is in `status`, and each step is an [event](events.md)";
         "fallback_latency" => fallback_latency: Duration = duration(limits::FALLBACK_LATENCY);
             "the line is slow: writers wait longer than this for the peer",
-            "added latency above which the line is slow: what writers wait for the peer once their write is done here, and for room in the queue. A mode that waits for the peer adds at least the line's round trip. With `fallback_after` it has to be less than `wait_limit`";
+            "added latency above which the line is slow: what writers wait for the peer once their write is done here, and for room in the queue, beyond what the link takes for one step of [folding](decisions/0079-folding.md) (at most 1 s). A mode that waits for the peer adds at least the line's round trip. With `fallback_after` it has to be less than `wait_limit`";
         "fallback_after" => fallback_after: Duration = duration(limits::FALLBACK_AFTER);
             "on the average of so much time in which anyone waited",
             "so much time in which anyone waited has to be slow on the average before the ladder steps down. A write that has waited for `fallback_latency` and this together is enough: so no writer waits much longer. A line that is silent for 0.4 s may be lost, and is left to `policy`";
@@ -203,6 +209,10 @@ keyed! {
         "queue.pace" => queue_pace: Option<QueuePace> = pace();
             "slow writers down from one fill of the queue to another, such as \"50% to 90%\", or \"off\"",
             "with `queue.when_full = \"block\"` in `async`: from the first fill of the queue on, memory and disk together, writers are slowed down, and at the second they come to the link's rate, so that no full queue stops them all at once. At a tenth of the way they may write ten times that rate, at half of it twice ([pacing](decisions/0076-pacing.md)). `\"off\"`: they are stopped when the queue is full";
+        /// What is overwritten before it was sent is left out.
+        "fold" => fold: Fold = word(&Fold::ALL, Fold::word, Fold::Auto, parse_fold);
+            "a backlog's writes that are overwritten before they were sent are not sent, or \"never\": each is",
+            "`\"auto\"`: what waits in memory to be sent, and is overwritten meanwhile, is not sent; the secondary takes each such stretch of at most a second in one step ([folding](decisions/0079-folding.md)). Nothing is left out while writers wait for the peer, or of what went to the disk queue before it was read back. `\"never\"`: each write is sent";
         "link.weight" => link_weight: u8 = count(limits::LINK_WEIGHT, "parts");
             "this group's part of a link that several groups fill, beside theirs: 1 to 100",
             "how much of a link this group gets while several groups send over it. Each gets bytes by its weight: beside one of 10 a group of 40 gets four fifths. Nobody is starved, nobody's part is kept free for it, and who sends little comes before those that send without end, whatever the weights are";
@@ -321,6 +331,7 @@ impl LiveSettings {
             queue_items: self.queue_items,
             when_full: self.when_full,
             pace: self.queue_pace,
+            fold: self.fold,
             link_weight: self.link_weight,
             start_alone: self.start_alone,
             after_forced_failover: self.after_forced_failover,
@@ -351,6 +362,7 @@ impl LiveSettings {
             queue_items: peer.queue_items,
             when_full: peer.when_full,
             queue_pace: peer.pace,
+            fold: peer.fold,
             link_weight: peer.link_weight,
         }
     }
@@ -447,6 +459,7 @@ mod tests {
             ("queue.memory", "64M", "64MiB"),
             ("queue.memory", "4096", "the least is 1MiB"),
             ("queue.when_full", "blok", "did you mean \"block\"?"),
+            ("fold", "alwys", "choose one of \"auto\" and \"never\""),
             ("queue.items", "1", "out of bounds"),
             ("queue.items", "many", "not a number of writes"),
         ] {

@@ -140,6 +140,11 @@ fn clients() -> Vec<Limit> {
 fn writes() -> Vec<Limit> {
     limits! {
         data::PART_BYTES_MAX => "a part of a write, which travels as one frame", "a longer write has several parts";
+        data::RUN_MAX => "numbers that one frame stands for", "";
+        data::SLICES_MAX => "writes that travel joined in one frame", "";
+        data::EPOCH_FRAMES_MAX => "frames of an epoch", "";
+        data::EPOCH_BYTES_MAX => "payload of an epoch", "";
+        data::EPOCH_TIME => "from the first write of an epoch to its last", "";
         data::PART_BYTES_UNMEASURED => "a part of a write, before the link's rate is measured", "";
         data::PART_BYTES_MIN => "a part of a write, on the slowest link",
             "on faster links what the link carries in a quarter of a second, up to the largest part";

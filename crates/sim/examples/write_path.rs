@@ -74,6 +74,7 @@ impl PathSide {
                             header.payload_bytes = slice.length;
                             FramePayload::Data(slice.buf)
                         }
+                        SendPayload::Gathered(_) => unreachable!("nothing waits here"),
                     };
                     sent += wire::HEADER_BYTES as u64 + u64::from(header.payload_bytes);
                     let header = wire::FrameHeader::decode(&header.encode()).expect("ours");

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod coverage;
+mod epochs;
 pub mod facts;
 pub mod forks;
 pub mod newcomers;

@@ -32,6 +32,8 @@ const TURNS: u64 = 0x7042_0000_0000_0000;
 const DISK_QUEUES: u64 = 0xd15c_0000_0000_0000;
 const DURABLE_QUEUES: u64 = 0xd07a_b1e0_0000_0000;
 const FULL_QUEUES: u64 = 0xf011_0000_0000_0000;
+/// And whether a backlog is folded.
+const FOLDS: u64 = 0xf01d_0000_0000_0000;
 /// And whether writers are slowed down before it is.
 const PACED: u64 = 0x9ace_d000_0000_0000;
 /// And what a mode falls back to, and whether lines change.
@@ -69,6 +71,8 @@ pub struct SimOptions {
     pub queue_items: u64,
     /// 0: there is no disk queue.
     pub queue_disk_bytes: u64,
+    /// What is overwritten before it was sent is left out.
+    pub folds: bool,
     /// The disk queue is a log that a start goes on from.
     pub queue_durable: bool,
     pub when_full: WhenFull,
@@ -135,6 +139,7 @@ impl SimOptions {
             queue_bytes: *rng.pick(&[256 * KIB, MIB + 76 * KIB + 1, 8 * MIB]),
             queue_items: *rng.pick(&[200, 100_000, 100_000]),
             queue_disk_bytes: SimOptions::queue_disk_bytes(seed),
+            folds: SimOptions::folds(seed),
             queue_durable: SimOptions::queue_durable(seed),
             when_full: SimOptions::when_full(&mut Rng::new(seed ^ FULL_QUEUES)),
             pace: SimOptions::pace(&mut Rng::new(seed ^ PACED)),
@@ -223,6 +228,10 @@ impl SimOptions {
     }
 
     /// Half of all worlds have a disk queue: one that is soon full, or one that never is.
+    pub fn folds(seed: u64) -> bool {
+        Rng::new(seed ^ FOLDS).percent(50)
+    }
+
     pub fn queue_disk_bytes(seed: u64) -> u64 {
         *Rng::new(seed ^ DISK_QUEUES).pick(&[0, 0, 128 * KIB, 4 * MIB])
     }

@@ -90,6 +90,11 @@ pub fn slice_of(slice: &Slice) -> SharedBytes {
     SharedBytes { bytes: payload.bytes.bytes.clone(), range }
 }
 
+/// What stands in several places, as the wire has it.
+pub fn joined(slices: &[Slice]) -> SharedBytes {
+    slices.iter().flat_map(|slice| slice_of(slice).to_vec()).collect::<Vec<u8>>().into()
+}
+
 pub fn bytes_of(bytes: WriteBytes) -> SharedBytes {
     match bytes {
         WriteBytes::Payload(slice) => slice_of(&slice),

@@ -46,6 +46,7 @@ pub fn options(mode: Mode, policy: Policy) -> SimOptions {
         queue_bytes: MIB,
         queue_items: 100_000,
         queue_disk_bytes: 0,
+        folds: false,
         queue_durable: false,
         when_full: WhenFull::Block,
         pace: None,

@@ -346,6 +346,9 @@ const REACHED: &[(&str, &[BranchCount])] = &[
     ("durable-wrap", &[(0, CoveragePoint::QueueLogOpened, 1)]),
     ("durable-handover", &[(1, CoveragePoint::PromotedAfterHandover, 1)]),
     ("durable-left", &[(0, CoveragePoint::QueueLogOpened, 1)]),
+    ("fold", &[(0, CoveragePoint::EpochFolded, 1)]),
+    ("fold-link-lost", &[(0, CoveragePoint::EpochFolded, 2), (1, CoveragePoint::EpochCutShort, 1)]),
+    ("fold-promote", &[(1, CoveragePoint::EpochCutShort, 1), (1, CoveragePoint::PromotedForced, 1)]),
     ("promote-mid-snapshot", &[(1, CoveragePoint::RollbackPointTaken, 2), (1, CoveragePoint::RolledBack, 1)]),
 ];
 

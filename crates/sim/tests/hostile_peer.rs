@@ -296,6 +296,103 @@ fn after_a_promotion_over_the_last_generation_and_the_last_time_an_honest_peer_s
     assert!(victim.unanswered.is_empty());
 }
 
+/// A frame of an epoch: 512 bytes of data that stand for `more` numbers before its own, too.
+fn of_epoch(seq: u64, more: u32, is_last: bool) -> FrameHeader {
+    let flags = flags::EPOCH | if is_last { flags::LAST } else { 0 };
+    FrameHeader { flags, more, length: 512, ..numbered(FrameKind::Data, seq) }
+}
+
+/// What ends an epoch wrongly, or does not end it: it is refused or dropped, and what is right after that is taken.
+#[test]
+fn an_epoch_that_lies_is_refused_or_forgotten() {
+    let now = at(2 * SECOND);
+    let bytes = || vec![7; 512];
+    let first = of_epoch(3, 2, false);
+    let refused: Vec<(&str, FrameHeader)> = vec![
+        ("a number that is skipped", of_epoch(5, 0, true)),
+        ("more than there is between", of_epoch(5, 2, true)),
+        ("a number once more", of_epoch(3, 0, true)),
+        ("a frame of no epoch within it", FrameHeader { flags: 0, ..of_epoch(4, 0, false) }),
+        ("a region of a sync", FrameHeader { flags: flags::EPOCH | flags::RESYNC, ..of_epoch(4, 0, false) }),
+        (
+            "the numbers of a range set aside",
+            FrameHeader { flags: flags::EPOCH | flags::SETS_ASIDE, ..numbered(FrameKind::Void, 4) },
+        ),
+    ];
+    for (what, header) in refused {
+        let mut victim = secondary(1 << 20);
+        assert!(victim.receive(now, first, bytes()));
+        let payload = if header.kind == FrameKind::Data { bytes() } else { Vec::new() };
+        assert!(victim.receive(now, header, payload), "{what}");
+        victim.complete_all(now);
+        assert!(!victim.closed.is_empty(), "{what}");
+        victim.link_up(now, SESSION.0 + 1);
+        assert_eq!(victim.meter.bytes(), 0, "{what}");
+    }
+    // A sync's end and a comparison are of no epoch, nor is one without numbers, or with more than there can be.
+    for (bent, payload) in [
+        (FrameHeader { flags: flags::EPOCH, ..numbered(FrameKind::SyncEnd, 4) }, Vec::new()),
+        (FrameHeader { flags: flags::EPOCH, length: 65536, ..numbered(FrameKind::Probe, 4) }, vec![7; 32]),
+        (of_epoch(3, 3, true), bytes()),
+        (of_epoch(3, u32::MAX, true), bytes()),
+        (FrameHeader { more: 1, length: 4096, ..numbered(FrameKind::Zero, 4) }, Vec::new()),
+        (FrameHeader { more: 1, ..numbered(FrameKind::SyncEnd, 4) }, Vec::new()),
+    ] {
+        let mut victim = secondary(1 << 20);
+        let is_one = victim.receive(now, bent, payload);
+        victim.complete_all(now);
+        assert!(!is_one || !victim.closed.is_empty(), "{bent:?}");
+    }
+}
+
+/// It never ends: it may grow as long as one may be, and then the session is over.
+#[test]
+fn an_epoch_without_an_end_is_bounded() {
+    let (mut victim, now) = (secondary(1 << 20), at(2 * SECOND));
+    let mut frames = 0;
+    while victim.closed.is_empty() {
+        frames += 1;
+        assert!(victim.receive(now, of_epoch(frames, 0, false), vec![7; 512]));
+    }
+    assert_eq!(frames as usize, limits::EPOCH_FRAMES_MAX + 1);
+    assert_eq!(said(&victim, FrameKind::Ack), 0, "nothing of it is confirmed");
+}
+
+/// In the middle of an epoch it speaks of something else: what came of it is forgotten, and nothing of it is on the volumes.
+#[test]
+fn what_interrupts_an_epoch_forgets_it() {
+    let now = at(2 * SECOND);
+    let points = FlushPoints { incarnation: RUN, volumes: vec![Seq(0)] };
+    // In logging.
+    let mut tick_payload = vec![0, 0];
+    [1 << 20, 1_000_000_000, 65536, 1_000_000u64].iter().for_each(|number| tick_payload.extend(number.to_le_bytes()));
+    let says: Vec<(FrameHeader, Vec<u8>)> = vec![
+        (header(FrameKind::SyncBegin), began(0).encode()),
+        (header(FrameKind::TailAsk), points.encode()),
+        (FrameHeader { incarnation: RUN, ..header(FrameKind::Tick) }, tick_payload),
+        (header(FrameKind::GroupState), hello(Role::Primary, 1 << 20).encode()),
+        (header(FrameKind::Goodbye), b"so long".to_vec()),
+    ];
+    for (interrupts, payload) in says {
+        for then in
+            [of_epoch(4, 0, true), of_epoch(1, 0, true), numbered(FrameKind::Void, 1), numbered(FrameKind::Void, 4)]
+        {
+            let mut victim = secondary(1 << 20);
+            assert!(victim.receive(now, of_epoch(3, 2, false), vec![7; 512]));
+            victim.receive(now, interrupts, payload.clone());
+            victim.complete_all(now);
+            let bytes = if then.kind == FrameKind::Data { vec![8; 512] } else { Vec::new() };
+            victim.receive(now, then, bytes);
+            victim.handle(at(3 * SECOND), Input::Tick);
+            victim.complete_all(at(3 * SECOND));
+            let session = victim.closed.len();
+            victim.link_up(at(4 * SECOND), SESSION.0 + 1);
+            victim.complete_all(at(4 * SECOND));
+            assert!(victim.meter.bytes() == 0, "{:?}, then {:?}, {session}", interrupts.kind, then.kind);
+        }
+    }
+}
+
 // ---- what it makes stand still -------------------------------------------------------------------------------------------
 
 /// Records that change nothing need no disk: whoever sends more of them at once than may be under way waited for the next one.

@@ -152,6 +152,25 @@ pub fn modes(rows: &[Row]) -> Result<String> {
     Ok(table(&["Writes, writers", "Logging", "async", "nearsync", "sync"], &lines))
 }
 
+/// Hot pages and a log on a full line, with compression and folding, and without.
+pub fn fold(rows: &[Row]) -> Result<String> {
+    let line = |row: &&Row| -> Result<Vec<String>> {
+        let [offered, moved, carried] =
+            [row.number("offered_mbit")?, row.number("moved_mbit")?, row.number("carried_mbit")?];
+        Ok(vec![
+            format!("`{}`", row.text("compression")?),
+            format!("`{}`", row.text("fold")?),
+            three_digits(offered),
+            three_digits(moved),
+            three_digits(carried),
+            format!("{:.2}", row.number("times")?),
+        ])
+    };
+    let head = ["`compression`", "`fold`", "Written, Mbit/s", "Moved", "Carried", "Moved, by the line's rate"];
+    let rows = newest(rows, &["compression", "fold"])?;
+    Ok(table(&head, &rows.iter().map(line).collect::<Result<Vec<_>>>()?))
+}
+
 /// The paper's examples of a queue.
 pub fn paper(rows: &[Row]) -> Result<String> {
     let rows = newest(rows, &["example", "when_full"])?;

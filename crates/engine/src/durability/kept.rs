@@ -21,6 +21,8 @@ use crate::injected_fault::{Fault, injected};
 /// A durable write of which the primary may not have flushed its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeptWrite {
+    /// It stands for the numbers from here on.
+    pub first: Seq,
     pub seq: Seq,
     pub range: VolumeRange,
 }
@@ -47,20 +49,20 @@ impl KeptWrites {
         KeptWrites::of_stream(Seq(u64::MAX))
     }
 
-    /// A write is durable here. `seq` is above all that landed before.
-    pub fn landed(&mut self, seq: Seq, range: VolumeRange) {
+    /// A write is durable here, or some that became one. `first` is above all that landed before.
+    pub fn landed(&mut self, first: Seq, seq: Seq, range: VolumeRange) {
         let is_flushed = seq <= self.floor && !injected(Fault::FlushedIsKept);
         if is_flushed || injected(Fault::TailNotKept) {
             return;
         }
-        debug_assert!(self.writes.back().is_none_or(|last| last.seq < seq) || cfg!(feature = "injected-faults"));
-        self.writes.push_back(KeptWrite { seq, range });
+        debug_assert!(self.writes.back().is_none_or(|last| last.seq < first) || cfg!(feature = "injected-faults"));
+        self.writes.push_back(KeptWrite { first, seq, range });
     }
 
     /// The primary reports that it flushed its own writes up to here.
     pub fn flushed_by_primary(&mut self, through: Seq) {
-        self.primary_flushed = self.primary_flushed.max(through);
         self.raise_floor(through);
+        self.primary_flushed = self.primary_flushed.max(through.min(self.floor));
     }
 
     /// Keeps nothing of what landed so far, up to `durable`, though the primary may not have flushed it. Whether that was
@@ -74,7 +76,7 @@ impl KeptWrites {
     /// A start has read back from the journal, which reaches to `last`, all that may have to be kept. Whatever is before the first
     /// of it was trimmed, and so flushed by the primary, unless it was `given_up`.
     pub fn read_back(&mut self, last: Seq, given_up: Seq) {
-        self.floor = self.writes.front().map_or(last, |first| Seq(first.seq.0 - 1));
+        self.floor = self.writes.front().map_or(last, |kept| Seq(kept.first.0 - 1));
         self.primary_flushed = if given_up == Seq::NONE { self.floor } else { Seq::NONE };
     }
 
@@ -82,10 +84,12 @@ impl KeptWrites {
         if through <= self.floor {
             return;
         }
-        self.floor = through;
-        while self.writes.front().is_some_and(|first| first.seq <= through) {
+        while self.writes.front().is_some_and(|kept| kept.seq <= through) {
             self.writes.pop_front();
         }
+        // What stands for several numbers is kept as a whole, or not at all.
+        let kept_after = self.writes.front().map_or(through, |kept| Seq(kept.first.0 - 1));
+        self.floor = self.floor.max(through.min(kept_after));
     }
 
     /// The journal's index is needed above this number only.
@@ -169,13 +173,14 @@ mod tests {
     /// The sentence itself, kept by filtering everything that ever landed.
     #[derive(Default)]
     struct KeptModel {
-        durable: Vec<u64>,
+        /// Each by its first and its last number.
+        durable: Vec<(u64, u64)>,
         forgotten: u64,
     }
 
     impl KeptModel {
         fn kept(&self) -> Vec<u64> {
-            self.durable.iter().copied().filter(|seq| *seq > self.forgotten).collect()
+            self.durable.iter().map(|(_, seq)| *seq).filter(|seq| *seq > self.forgotten).collect()
         }
     }
 
@@ -193,17 +198,21 @@ mod tests {
             let from = draw(20);
             let mut model = KeptModel { durable: Vec::new(), forgotten: from };
             let (mut kept, mut last, mut given_up) = (KeptWrites::of_stream(Seq(from)), from, 0);
+            // Flushed at the primary, by its word, before it landed here.
+            let mut ahead = from;
             for _ in 0..60 {
                 match draw(12) {
                     0..6 => {
-                        last += 1 + draw(2);
-                        kept.landed(Seq(last), range(last));
-                        model.durable.push(last);
+                        let first = last + 1 + draw(2);
+                        last = first + draw(8).saturating_sub(5);
+                        kept.landed(Seq(first), Seq(last), range(last));
+                        model.durable.push((first, last));
                     }
                     6..9 => {
                         let through = (last + 3).saturating_sub(draw(8));
                         kept.flushed_by_primary(Seq(through));
                         model.forgotten = model.forgotten.max(through);
+                        ahead = if through > last { ahead.max(through) } else { ahead };
                     }
                     9 => {
                         assert_eq!(kept.give_up(Seq(last)), !model.kept().is_empty());
@@ -214,8 +223,8 @@ mod tests {
                         // The journal still holds what was flushed since the last trim.
                         let trimmed = model.forgotten.saturating_sub(draw(4)).max(given_up);
                         kept = KeptWrites::default();
-                        let still = model.durable.iter().filter(|seq| **seq > trimmed);
-                        still.for_each(|seq| kept.landed(Seq(*seq), range(*seq)));
+                        let still = model.durable.iter().filter(|(_, seq)| *seq > trimmed);
+                        still.for_each(|(first, seq)| kept.landed(Seq(*first), Seq(*seq), range(*seq)));
                         kept.read_back(Seq(last), Seq(given_up));
                         model.forgotten = kept.floor().0;
                     }
@@ -229,6 +238,9 @@ mod tests {
                 }
                 assert_eq!(numbers(&kept), model.kept());
                 kept.check_invariants(Seq(last), Seq::NONE);
+                // Its primary forgets up to the floor, and fetches a write as a whole.
+                let splits = |(first, seq): &(u64, u64)| (*first..*seq).contains(&kept.floor().0) && *first > ahead;
+                assert!(!model.durable.iter().any(splits), "the floor lies within a write");
             }
         }
     }
@@ -236,7 +248,7 @@ mod tests {
     #[test]
     fn nothing_of_a_snapshot_is_kept() {
         let mut kept = KeptWrites::of_snapshot();
-        kept.landed(Seq(1), range(1));
+        kept.landed(Seq(1), Seq(1), range(1));
         assert!(kept.is_empty());
     }
 

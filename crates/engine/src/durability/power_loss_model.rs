@@ -194,7 +194,7 @@ impl ModelledPair {
     fn land(&mut self) {
         let Some(frame) = self.link.pop_front() else { return };
         self.kept.flushed_by_primary(Seq(frame.flushed.0.min(frame.seq)));
-        self.kept.landed(Seq(frame.seq), range(frame.block));
+        self.kept.landed(Seq(frame.seq), Seq(frame.seq), range(frame.block));
         self.copy[frame.block as usize] = frame.seq;
         self.landed = frame.seq;
         self.kept.check_invariants(Seq(self.landed), Seq::NONE);

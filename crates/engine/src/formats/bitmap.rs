@@ -39,7 +39,7 @@ pub(crate) fn words_between(first: u64, last: u64) -> impl Iterator<Item = (u64,
 /// Format versions: 4 has a bit for each 4 KiB, where 3 had one for each 32 KiB; 3 carries what the peer confirmed beside the bits that
 /// are clear because of it; 2 keeps the bits in cells; 1 was one image, written at a clean stop. 3, 2 and 1 were never released.
 pub const VERSION: u16 = 4;
-pub const KIND: CellKind = CellKind { magic: *b"FSHBITMP", version: VERSION };
+pub const KIND: CellKind = CellKind { magic: *b"FSHBITMP", version: VERSION, oldest: VERSION };
 /// Before the bits: volume, region size, first region, size of the volume, what the peer confirmed.
 const FIXED_BYTES: usize = 88;
 /// Words of bits in one cell.

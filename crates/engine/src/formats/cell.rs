@@ -33,6 +33,8 @@ pub const BODY_BYTES: usize = BYTES - HEAD_BYTES - 4;
 pub struct CellKind {
     pub magic: [u8; 8],
     pub version: u16,
+    /// The oldest version that is read. What is written anew is of this program's.
+    pub oldest: u16,
 }
 
 /// The fields every cell begins with.
@@ -106,7 +108,7 @@ pub fn decode(kind: CellKind, block: &[u8]) -> Result<(CellHead, &[u8]), Rejecte
     }
     let mut r = FieldDecoder(&content[8..]);
     let version = r.u16().unwrap_or_default();
-    if version != kind.version {
+    if !(kind.oldest..=kind.version).contains(&version) {
         return Err(Rejected::VersionUnknown(version));
     }
     head(&mut r).map(|head| (head, &content[HEAD_BYTES..])).ok_or(Rejected::Damaged)
@@ -227,7 +229,7 @@ fn better<'a>(a: Copy<'a>, b: Copy<'a>) -> Copy<'a> {
 mod tests {
     use super::*;
 
-    const KIND: CellKind = CellKind { magic: *b"FSHTESTS", version: 2 };
+    const KIND: CellKind = CellKind { magic: *b"FSHTESTS", version: 2, oldest: 2 };
     const OFFSET: u64 = 3 * CELL_BYTES;
 
     fn update(update: u64) -> Vec<u8> {
@@ -286,8 +288,11 @@ mod tests {
 
     #[test]
     fn another_kind_of_block_or_plain_data_over_a_slot_leaves_the_cell_ambiguous() {
-        let index =
-            encode(CellKind { magic: *b"FSHOTHER", version: 1 }, &CellHead { tag: 42, ..CellHead::default() }, &[7]);
+        let index = encode(
+            CellKind { magic: *b"FSHOTHER", version: 1, oldest: 1 },
+            &CellHead { tag: 42, ..CellHead::default() },
+            &[7],
+        );
         let [data, zeroes] = [0x5a, 0].map(|byte| vec![byte; SLOT_BYTES as usize]);
         let begins_with_zeroes = [&zeroes[..BYTES], &data[BYTES..]].concat();
         for astray in [&index, &data, &zeroes, &begins_with_zeroes] {
@@ -331,8 +336,24 @@ mod tests {
     fn another_group_and_a_newer_program_are_never_passed_over() {
         let foreign = encode(KIND, &CellHead { update: 7, tag: 43, offset: OFFSET, ..CellHead::default() }, &[]);
         assert_eq!(newest(&cell(&update(4), &foreign)), Err(Rejected::Foreign));
-        let newer = CellKind { version: 3, ..KIND };
+        let newer = CellKind { version: 3, oldest: 3, ..KIND };
         let newer = encode(newer, &CellHead { update: 7, tag: 42, offset: OFFSET, ..CellHead::default() }, &[]);
         assert_eq!(newest(&cell(&update(4), &newer)), Err(Rejected::VersionUnknown(3)));
+    }
+
+    // proves: rule 23
+    /// After an upgrade one slot holds the version before, until the second update. The update decides, not the version.
+    #[test]
+    fn a_cell_of_a_version_that_is_still_read_counts_beside_a_newer_slot() {
+        let next = CellKind { version: 3, oldest: 2, ..KIND };
+        let of_next = |update| {
+            encode(next, &CellHead { update, tag: 42, offset: OFFSET, ..CellHead::default() }, &[update as u8])
+        };
+        let newest = |slots: &[u8]| choose(next, 42, OFFSET, slots).newest.map(|(head, body)| (head.update, body[0]));
+        assert_eq!(newest(&cell(&update(4), &update(5))), Ok((5, 5)));
+        assert_eq!(newest(&cell(&of_next(6), &update(5))), Ok((6, 6)));
+        assert_eq!(newest(&cell(&of_next(4), &update(5))), Ok((5, 5)));
+        let older = encode(CellKind { version: 1, ..KIND }, &CellHead::default(), &[]);
+        assert_eq!(newest(&cell(&update(4), &older)), Err(Rejected::VersionUnknown(1)));
     }
 }

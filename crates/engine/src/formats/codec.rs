@@ -50,6 +50,8 @@ impl FieldEncoder {
 pub(crate) struct IndexBlock {
     pub magic: [u8; 8],
     pub version: u16,
+    /// The oldest version that is read.
+    pub oldest: u16,
     pub bytes: usize,
     pub entries_max: usize,
 }
@@ -63,24 +65,28 @@ impl IndexBlock {
         w
     }
 
-    /// How many entries a whole block of this version has, and the rest of it.
+    /// How many entries a whole block of a version that is read has, and the rest of it.
     pub fn open<'a>(&self, block: &'a [u8]) -> Option<(usize, FieldDecoder<'a>)> {
         let (content, stored) = block.split_at_checked(self.bytes - 4)?;
         let mut r = FieldDecoder(content);
         let is_whole = stored.len() == 4 && FieldDecoder(stored).u32()? == crc32c::crc32c(content);
-        let is_known = r.take()? == self.magic && r.u16()? == self.version;
+        let is_known = r.take()? == self.magic && self.reads(r.u16()?);
         let count = usize::from(r.u16()?);
         (is_whole && is_known && (1..=self.entries_max).contains(&count)).then_some((count, r))
     }
 
-    /// Of a block that is whole but of another version than this program's: its version, and what stands behind the number of its
+    /// Of a block that is whole but of a version that this program does not read: its version, and what stands behind the number of its
     /// entries.
     pub fn of_other_version<'a>(&self, block: &'a [u8]) -> Option<(u16, FieldDecoder<'a>)> {
         let (content, stored) = block.split_at_checked(block.len().checked_sub(4)?)?;
         let mut r = FieldDecoder(content);
         let is_ours = r.take()? == self.magic && FieldDecoder(stored).u32()? == crc32c::crc32c(content);
         let (version, _entries) = (r.u16()?, r.u16()?);
-        (is_ours && version != self.version).then_some((version, r))
+        (is_ours && !self.reads(version)).then_some((version, r))
+    }
+
+    fn reads(&self, version: u16) -> bool {
+        (self.oldest..=self.version).contains(&version)
     }
 }
 

@@ -20,7 +20,7 @@ pub const VERSION: u16 = 2;
 /// The head, and where the first batch begins.
 pub const HEAD_BYTES: u64 = META_BLOCK_BYTES;
 const BLOCK: IndexBlock =
-    IndexBlock { magic: *b"FSHDELTA", version: VERSION, bytes: HEAD_BYTES as usize, entries_max: 1 };
+    IndexBlock { magic: *b"FSHDELTA", version: VERSION, oldest: VERSION, bytes: HEAD_BYTES as usize, entries_max: 1 };
 
 /// What a delta says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

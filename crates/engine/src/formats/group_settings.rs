@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::formats::codec::{FieldDecoder, FieldEncoder};
 use crate::limits::LINK_WEIGHT_MAX;
 use crate::settings::{Fallback, QueuePace, Settings, StartAlone};
-use crate::state::{AfterForcedFailover, Degrade, Mode, Policy, WhenFull};
+use crate::state::{AfterForcedFailover, Degrade, Fold, Mode, Policy, WhenFull};
 
 pub(super) fn encode_settings(settings: &Settings, w: &mut FieldEncoder) {
     let ns = |duration: Duration| duration.as_nanos() as u64;
@@ -37,6 +37,7 @@ pub(super) fn encode_settings(settings: &Settings, w: &mut FieldEncoder) {
     let times = settings.fallback.map_or([0; 3], |f| [ns(f.latency), ns(f.after), ns(f.return_after)]);
     times.into_iter().for_each(|time| w.u64(time));
     w.u8(settings.link_weight);
+    w.u8(settings.fold.number());
 }
 
 pub(super) fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
@@ -64,6 +65,7 @@ pub(super) fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
     };
     let fallback = decode_fallback(r)?;
     let link_weight = r.u8().filter(|weight| (1..=LINK_WEIGHT_MAX).contains(weight))?;
+    let fold = Fold::from_number(r.u8()?)?;
     Some(Settings {
         mode,
         policy,
@@ -75,6 +77,7 @@ pub(super) fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
         queue_items,
         when_full,
         pace,
+        fold,
         link_weight,
         start_alone,
         after_forced_failover,

@@ -14,21 +14,24 @@ use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId};
 use crate::limits::{META_BLOCK_BYTES, PART_BYTES_MAX};
 use crate::time::Wall;
 
-/// Format versions: 2 distinguishes resynced regions from writes, and snapshots from streams, and says where a volume is set aside; 1 was
-/// never released.
-pub const VERSION: u16 = 2;
+/// Format versions: 3 has records that stand for several numbers, and says a batch's first one; 2 distinguishes resynced regions from writes,
+/// and snapshots from streams, and says where a volume is set aside; 1 was never released.
+pub const VERSION: u16 = 3;
 /// The index block of a batch.
 pub const INDEX_BYTES: usize = META_BLOCK_BYTES as usize;
 const FIXED_BYTES: usize = 128;
 const ENTRY_BYTES: usize = 48;
 /// Records one batch can hold.
 pub const ENTRIES_MAX: usize = (INDEX_BYTES - FIXED_BYTES - 4) / ENTRY_BYTES;
+// One batch holds an epoch.
+const _: () = assert!(crate::limits::EPOCH_FRAMES_MAX <= ENTRIES_MAX);
+// A record of version 2 stands for one number.
 const JOURNAL: IndexBlock =
-    IndexBlock { magic: *b"FSHBATCH", version: VERSION, bytes: INDEX_BYTES, entries_max: ENTRIES_MAX };
-const QUEUE: IndexBlock = IndexBlock { magic: *b"FSHQUEUB", version: QUEUE_VERSION, ..JOURNAL };
+    IndexBlock { magic: *b"FSHBATCH", version: VERSION, oldest: 2, bytes: INDEX_BYTES, entries_max: ENTRIES_MAX };
+const QUEUE: IndexBlock = IndexBlock { magic: *b"FSHQUEUB", version: QUEUE_VERSION, oldest: 1, ..JOURNAL };
 
-/// The version of a batch in the log of a queue.
-pub const QUEUE_VERSION: u16 = 1;
+/// The version of a batch in the log of a queue: 2 says its first number, as a journal's 3 does.
+pub const QUEUE_VERSION: u16 = 2;
 
 /// Where batches stand. Neither kind is ever taken for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,10 +106,12 @@ pub struct JournalIndex {
     /// In the log of a queue: batches below this ordinal were durable when this one was issued. In a journal 0.
     pub durable_below: u64,
     pub bytes: u32,
+    /// The first number of the batch. A record stands for all numbers after the one before it.
+    pub first: Seq,
     pub entries: Vec<JournalEntry>,
 }
 
-/// A batch of another version. These fields stand in the same place in every version of the index block: by them a left-over is
+/// A batch of a version that is not read. These fields stand in the same place in every version of the index block: by them a left-over is
 /// distinguished from what must not be passed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherVersionBatch {
@@ -131,6 +136,7 @@ impl JournalIndex {
         w.pad_to(80);
         w.u64(self.snapshot);
         w.u64(self.durable_below);
+        w.u64(self.first.0);
         w.pad_to(FIXED_BYTES);
         for e in &self.entries {
             w.u64(e.seq.0);
@@ -161,23 +167,44 @@ impl JournalIndex {
             origin: NodeId(r.u16()?),
             snapshot: FieldDecoder(&block[80..]).u64()?,
             durable_below: FieldDecoder(&block[88..]).u64()?,
+            first: Seq(FieldDecoder(&block[96..]).u64()?),
             entries: Vec::with_capacity(count),
         };
         let mut r = FieldDecoder(&block[FIXED_BYTES..]);
         for _ in 0..count {
             index.entries.push(decode_entry(&mut r, index.bytes)?);
         }
+        // So it is in the versions that do not say it.
+        if index.first == Seq::NONE {
+            index.first = index.entries.first().map_or(Seq::NONE, |entry| entry.seq);
+        }
         let is_laid_out = |e: &JournalEntry| u64::from(e.payload_at).is_multiple_of(META_BLOCK_BYTES);
         (of == BatchOf::Journal || index.entries.iter().all(is_laid_out)).then_some(index)
     }
 
-    /// What an index block says of itself that is whole but of another version than this program's.
+    /// What an index block says of itself that is whole but of a version that this program does not read.
     pub fn of_other_version(of: BatchOf, block: &[u8]) -> Option<OtherVersionBatch> {
         let (version, mut r) = of.block().of_other_version(block)?;
         let _bytes = r.u32()?;
         let tag = r.u64()?;
         let place = JournalHead { offset: r.u64()?, ordinal: r.u64()? };
         Some(OtherVersionBatch { version, tag, place, boot: Incarnation(r.u64()?) })
+    }
+
+    /// Its records follow each other.
+    pub fn is_in_order(&self) -> bool {
+        let mut next = Some(self.first.0);
+        let follows = |e: &JournalEntry| {
+            let fits = next.is_some_and(|next| e.seq.0 >= next);
+            next = e.seq.0.checked_add(1);
+            fits
+        };
+        self.entries.iter().all(follows)
+    }
+
+    /// Each record's first number, in order.
+    pub fn firsts(&self) -> impl Iterator<Item = Seq> + '_ {
+        core::iter::once(self.first).chain(self.entries.iter().map(|e| e.seq.next()))
     }
 
     /// The last record's number.
@@ -357,6 +384,7 @@ mod tests {
             snapshot: 9,
             durable_below: 0,
             bytes: 12288,
+            first: Seq(5),
             entries: vec![
                 JournalEntry {
                     seq: Seq(7),
@@ -431,6 +459,19 @@ mod tests {
         let place = JournalHead { offset: index.ring_offset, ordinal: index.ordinal };
         let found = OtherVersionBatch { version: 9, tag: index.tag, place, boot: index.boot };
         assert_eq!(JournalIndex::of_other_version(BatchOf::Journal, &image), Some(found));
+    }
+
+    // proves: rule 4
+    #[test]
+    fn a_batch_whose_records_do_not_follow_each_other_is_in_no_order() {
+        let in_order = |first: u64, numbers: [u64; 2]| {
+            let mut index = JournalIndex { first: Seq(first), ..sample() };
+            index.entries.iter_mut().zip(numbers).for_each(|(e, seq)| e.seq = Seq(seq));
+            index.is_in_order().then(|| index.firsts().take(2).map(|seq| seq.0).collect::<Vec<_>>())
+        };
+        assert_eq!(in_order(7, [7, 8]), Some(vec![7, 8]));
+        assert_eq!(in_order(5, [7, 12]), Some(vec![5, 8]), "each stands for those after the one before it");
+        assert_eq!((in_order(8, [7, 8]), in_order(7, [7, 7]), in_order(1, [u64::MAX, 8])), (None, None, None));
     }
 
     #[test]

@@ -412,7 +412,6 @@ impl<'a> KeptBatches<'a> {
 
     fn follows(&self, index: &JournalIndex, offset: u64) -> bool {
         let (identity, run) = (&self.sb.identity, self.sb.identity.incarnation);
-        let first = index.entries.first().map_or(Seq::NONE, |entry| entry.seq);
         let is_ours = index.boot == run || index.boot < run && index.ordinal < self.sb.own_from_ordinal;
         index.tag == self.sb.tag
             && index.ring_offset == offset
@@ -422,8 +421,8 @@ impl<'a> KeptBatches<'a> {
             && index.incarnation == identity.position.incarnation
             && index.snapshot == 0
             && offset + u64::from(index.bytes) <= self.ring_bytes
-            && index.entries.windows(2).all(|pair| pair[0].seq.next() == pair[1].seq)
-            && self.last.is_none_or(|last| first == last.next())
+            && index.is_in_order()
+            && self.last.is_none_or(|last| index.first == last.next())
     }
 }
 

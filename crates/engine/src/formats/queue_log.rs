@@ -11,8 +11,10 @@ use crate::ids::{Generation, Incarnation, Seq};
 use crate::limits::DISK_QUEUE_BATCH_BYTES;
 use alloc::vec::Vec;
 
-pub const VERSION: u16 = 1;
-pub const KIND: CellKind = CellKind { magic: *b"FSHQUEUE", version: VERSION };
+/// Format versions: 2 has batches of [`QUEUE_VERSION`](crate::journal::QUEUE_VERSION) 2 behind it, which a program that knows only 1 takes for the
+/// log's end.
+pub const VERSION: u16 = 2;
+pub const KIND: CellKind = CellKind { magic: *b"FSHQUEUE", version: VERSION, oldest: 1 };
 
 /// The name of a log that this run begins, of 24 bits: the superblock has room for no more. Within a run there is one file.
 pub fn name_of(begun: Incarnation) -> u32 {

@@ -17,7 +17,7 @@ pub use crate::formats::cell::Rejected;
 /// back to, over which history this node keeps its own, whether a sync overwrites a history of the copy's own, which volumes are set aside, detached, not filled yet or renamed or hold a history of this node's own, and the peer window that was given; 6 knows the sizes of the group, and the mode of the primary that the copy is of; 5 knows what a secondary gave up; 4 knows the generations of the unverified run; 3 carries what the peer confirmed; 2 keeps each update twice,
 /// and knows the flush points, the unverified run and the rollback point. 6 to 1 were never released.
 pub const VERSION: u16 = 7;
-pub const KIND: CellKind = CellKind { magic: *b"FSHSUPER", version: VERSION };
+pub const KIND: CellKind = CellKind { magic: *b"FSHSUPER", version: VERSION, oldest: VERSION };
 /// The file: one cell.
 pub const FILE_BYTES: u64 = cell::CELL_BYTES;
 

@@ -28,7 +28,7 @@ const LOST: u16 = 1;
 /// Saved ranges that one batch can hold.
 pub const ENTRIES_MAX: usize = (INDEX_BYTES - FIXED_BYTES - 4) / ENTRY_BYTES;
 const BLOCK: IndexBlock =
-    IndexBlock { magic: *b"FSHUNDOB", version: VERSION, bytes: INDEX_BYTES, entries_max: ENTRIES_MAX };
+    IndexBlock { magic: *b"FSHUNDOB", version: VERSION, oldest: VERSION, bytes: INDEX_BYTES, entries_max: ENTRIES_MAX };
 /// What is saved at once, and what "first time" is decided on.
 pub(crate) const BLOCK_BYTES: u64 = META_BLOCK_BYTES;
 

@@ -12,7 +12,7 @@ pub use crate::formats::flush_points::FlushPoints;
 use crate::formats::group_settings::{decode_settings, encode_settings};
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId, VolumeSet};
-use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, VOLUME_BYTES_MAX, WALL_MAX};
+use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, RUN_MAX, VOLUME_BYTES_MAX, WALL_MAX};
 use crate::settings::Settings;
 use crate::state::{CopyDoubts, Mode, Pause, State};
 use crate::time::Wall;
@@ -30,17 +30,17 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Version {
-    /// Both nodes report what degrading leaves of the order, what becomes of a full queue, how writers are paced and what a mode falls back to, GroupState says that its sender
+    /// A frame may stand for several numbers, and be one of an epoch; both nodes report whether they fold. 7 (both nodes report what degrading leaves of the order, what becomes of a full queue, how writers are paced and what a mode falls back to, GroupState says that its sender
     /// hands over, Tick says what speaks against the copy and which mode writers are answered in, and ProbeResult whether its range could be read. A node says in its hello what its peer had confirmed, where it went back to,
-    /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin says that a fork was resolved by an order; Ack tells a delta that cannot be saved from a full history; SyncBegin and Void say which volumes are set aside, and a hello which are detached; a secondary asks for the peer window (WindowAsk, Window). 6 (SyncBegin says what is left out, as the secondary
+    /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin says that a fork was resolved by an order; Ack tells a delta that cannot be saved from a full history; SyncBegin and Void say which volumes are set aside, and a hello which are detached; a secondary asks for the peer window (WindowAsk, Window)), 6 (SyncBegin says what is left out, as the secondary
     /// has applied it), 5 (both nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4
     /// (SyncBegin names the run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel
     /// packed), 2 (flush points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one ordered stream per
     /// group, three confirmations, sync in the stream) were never released.
-    V7 = 7,
+    V8 = 8,
 }
 
-pub const VERSION: Version = Version::V7;
+pub const VERSION: Version = Version::V8;
 
 /// What a frame is. The discriminant is the byte on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -177,7 +177,7 @@ pub mod flags {
     pub const NO_HOLE: u16 = 4;
     /// ProbeResult: hashes were equal.
     pub const EQUAL: u16 = 8;
-    /// Tail, Bits, Union: nothing follows.
+    /// Tail, Bits, Union, and of an epoch: nothing follows.
     pub const LAST: u16 = 16;
     /// Tail: more was confirmed than is named, and nobody knows what.
     pub const UNKNOWN: u16 = 32;
@@ -193,6 +193,8 @@ pub mod flags {
     pub const TOO_LARGE: u16 = 1024;
     /// Saved: it is not, as too many earlier deltas are kept.
     pub const TOO_MANY: u16 = 2048;
+    /// Data, Zero, Void: one step with those before and behind it that have the flag, the last one with `LAST`.
+    pub const EPOCH: u16 = 4096;
 }
 
 /// A frame's header, decoded. Fields that a kind does not use are zero.
@@ -217,6 +219,8 @@ pub struct FrameHeader {
     pub payload_crc: u32,
     /// Frames of a stream, Tick: every write of the sender's volumes up to here is flushed there.
     pub flushed: Seq,
+    /// Data, and whatever is of an epoch: it stands for so many numbers before its own too.
+    pub more: u32,
 }
 
 /// Why a header is not believed.
@@ -236,6 +240,12 @@ pub enum FrameError {
         seq: Seq,
     },
     LengthsDisagree,
+    /// It stands for numbers that it cannot stand for.
+    RunImpossible {
+        kind: FrameKind,
+        seq: Seq,
+        more: u32,
+    },
     /// A number that nobody comes to by counting, or a time after 2262.
     OutOfReach {
         kind: FrameKind,
@@ -266,6 +276,13 @@ impl fmt::Display for FrameError {
                 group.0, seq.0
             ),
             FrameError::LengthsDisagree => write!(f, "a data frame's range and payload differ in length"),
+            FrameError::RunImpossible { kind, seq, more } => {
+                write!(
+                    f,
+                    "the peer sent a {kind:?} frame for {more} numbers before {}, which it cannot stand for",
+                    seq.0
+                )
+            }
             FrameError::OutOfReach { kind, field, number } => {
                 write!(f, "the peer sent a {kind:?} frame with the {field} {number}, further than anything counts")
             }
@@ -292,13 +309,24 @@ impl FrameHeader {
             payload_bytes: 0,
             payload_crc: 0,
             flushed: Seq::NONE,
+            more: 0,
         }
     }
 
+    /// The first number that it stands for.
+    pub fn first(&self) -> Seq {
+        Seq(self.seq.0 - u64::from(self.more))
+    }
+
     /// Fills in the payload's length and checksum. The engine leaves this to the sender of the bytes.
-    pub fn sealed(mut self, payload: &[u8]) -> FrameHeader {
-        self.payload_bytes = payload.len() as u32;
-        self.payload_crc = crc32c::crc32c(payload);
+    pub fn sealed(self, payload: &[u8]) -> FrameHeader {
+        self.sealed_parts(core::iter::once(payload))
+    }
+
+    /// The same for a payload that stands in several places.
+    pub fn sealed_parts<'a>(mut self, parts: impl Iterator<Item = &'a [u8]>) -> FrameHeader {
+        (self.payload_bytes, self.payload_crc) =
+            parts.fold((0, 0), |(bytes, crc), part| (bytes + part.len() as u32, crc32c::crc32c_append(crc, part)));
         self
     }
 
@@ -321,7 +349,7 @@ impl FrameHeader {
         w.u32(self.payload_bytes);
         w.u32(self.payload_crc);
         w.u64(self.flushed.0);
-        w.pad_to(HEADER_BYTES - 4);
+        w.u32(self.more);
         let crc = crc32c::crc32c(&w.0);
         w.u32(crc);
         w.0.try_into().expect("the fields above fill exactly one header")
@@ -351,10 +379,25 @@ impl FrameHeader {
         if kind.carries_data() && header.length != u64::from(header.payload_bytes) {
             return Err(FrameError::LengthsDisagree);
         }
-        match header.out_of_reach() {
-            None => Ok(header),
-            Some((field, number)) => Err(FrameError::OutOfReach { kind, field, number }),
+        if let Some((field, number)) = header.out_of_reach() {
+            return Err(FrameError::OutOfReach { kind, field, number });
         }
+        if !header.may_stand_for_more() {
+            return Err(FrameError::RunImpossible { kind, seq: header.seq, more: header.more });
+        }
+        Ok(header)
+    }
+
+    /// What an epoch can be of.
+    pub fn may_be_of_epoch(&self) -> bool {
+        matches!(self.kind, FrameKind::Data | FrameKind::Zero | FrameKind::Void)
+    }
+
+    /// Only what is written has neighbours; a number has others before it, but not without bound.
+    fn may_stand_for_more(&self) -> bool {
+        let more = u64::from(self.more);
+        let is_write = self.kind == FrameKind::Data || self.flags & flags::EPOCH != 0 && self.may_be_of_epoch();
+        more == 0 || is_write && more < self.seq.0 && more < RUN_MAX
     }
 
     /// A field that is further than anything counts: what is behind this check adds without a thought.
@@ -387,6 +430,7 @@ impl FrameHeader {
             payload_bytes: r.u32()?,
             payload_crc: r.u32()?,
             flushed: Seq(r.u64()?),
+            more: r.u32()?,
         })
     }
 
@@ -748,6 +792,36 @@ mod tests {
             ..FrameHeader::new(FrameKind::Data, SessionId(9), GroupId(3))
         }
         .sealed(b"hello")
+    }
+
+    #[test]
+    fn a_payload_in_several_places_has_the_sum_of_the_whole() {
+        let parts: [&[u8]; 4] = [b"he", b"", b"l", b"lo"];
+        assert_eq!(sample().sealed_parts(parts.into_iter()), sample());
+        assert_eq!(sample().sealed_parts(core::iter::empty()), sample().sealed(b""));
+    }
+
+    // proves: rule 4, P10
+    #[test]
+    fn a_frame_stands_for_no_numbers_that_it_cannot_stand_for() {
+        let decoded = |kind: FrameKind, seq: u64, more: u32| {
+            let length = if kind.carries_data() { 5 } else { 0 };
+            let mut header = FrameHeader { kind, seq: Seq(seq), length, more, ..sample() };
+            header = header.sealed(if kind.carries_data() { b"hello" } else { b"" });
+            FrameHeader::decode(&header.encode()).map(|header| header.first().0)
+        };
+        assert_eq!((decoded(FrameKind::Data, 7, 6), decoded(FrameKind::Data, 7, 0)), (Ok(1), Ok(7)));
+        for (kind, seq, more) in [
+            (FrameKind::Data, 7, 7),
+            (FrameKind::Data, 0, 1),
+            (FrameKind::Data, 1 << 40, RUN_MAX as u32),
+            (FrameKind::Zero, 7, 1),
+            (FrameKind::Void, 7, 1),
+            (FrameKind::SyncEnd, 7, 1),
+            (FrameKind::Tick, 7, 1),
+        ] {
+            assert_eq!(decoded(kind, seq, more), Err(FrameError::RunImpossible { kind, seq: Seq(seq), more }));
+        }
     }
 
     #[test]

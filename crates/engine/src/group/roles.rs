@@ -134,7 +134,7 @@ impl Group {
             return;
         }
         // A sync that was about to begin has overwritten nothing yet.
-        self.secondary.lost_session();
+        self.secondary.lost_session(cx);
         self.common.lifecycle.enter(Phase::Promoting(promotion));
     }
 

@@ -106,6 +106,12 @@ impl DiskQueue {
             || self.writing.as_ref().is_some_and(|batch| !batch.is_forgotten)
     }
 
+    /// The first number that memory lets go of, once it stands in the ring.
+    pub fn first_to_leave(&self) -> Option<Seq> {
+        let writing = self.writing.iter().filter(|batch| !batch.is_forgotten).filter_map(|batch| batch.items.first());
+        writing.chain(&self.waiting).map(|(seq, _)| *seq).min()
+    }
+
     /// A batch is being written, and memory lets go of it soon: not a disk that hangs.
     pub fn makes_room(&self, now: Mono, limit: Duration) -> bool {
         self.writing.as_ref().is_some_and(|batch| !batch.is_forgotten && now.since(batch.since) < limit)

@@ -29,7 +29,7 @@ pub(crate) enum ItemBody {
 
 impl ItemBody {
     /// Its bytes are read from a disk of this node before it can be sent.
-    fn is_awaited(&self) -> bool {
+    pub fn is_awaited(&self) -> bool {
         match self {
             ItemBody::OnDisk => !injected(Fault::SpilledSentAsZeroes),
             ItemBody::Pending | ItemBody::Fetching => true,
@@ -165,7 +165,13 @@ impl StreamQueue {
         self.items.get(self.unsent_from).filter(|item| !self.is_awaited(item))
     }
 
-    fn is_awaited(&self, item: &QueueItem) -> bool {
+    /// Items that are not sent, in order.
+    pub fn unsent(&self) -> impl Iterator<Item = &QueueItem> {
+        self.items.range(self.unsent_from..)
+    }
+
+    /// It may not be sent yet: its bytes are not at hand, or not in the log.
+    pub fn is_awaited(&self, item: &QueueItem) -> bool {
         item.body.is_awaited() || self.logged.is_some_and(|logged| item.seq > logged)
     }
 

@@ -291,6 +291,7 @@ impl QueueLog {
             snapshot: 0,
             durable_below,
             bytes: bytes as u32,
+            first: entries.first().map_or(Seq::NONE, |entry| entry.seq),
             entries,
         };
         Some((index, parts))

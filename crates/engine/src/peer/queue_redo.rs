@@ -17,7 +17,9 @@ use alloc::vec::Vec;
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::cell::{self, Rejected};
-use crate::formats::journal::{BatchOf, INDEX_BYTES, JournalEntry, JournalIndex, LiveBatch, RecordKind};
+use crate::formats::journal::{
+    self, BatchOf, INDEX_BYTES, JournalEntry, JournalIndex, LiveBatch, OtherVersionBatch, RecordKind,
+};
 use crate::formats::queue_log::{self, QueueCell, batch_bytes_max};
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::flags;
@@ -213,8 +215,21 @@ impl QueueRedo {
                 self.reading = Some(index);
                 Ok(Next::GoesOn)
             }
-            _ => Ok(self.not_here(common, cx, ring_bytes)),
+            _ => match self.unknown_version(block, offset, common) {
+                Some(version) => {
+                    let why = other_version("log of the queue", version, journal::QUEUE_VERSION);
+                    Err(CannotStart::new(Broken::Journal, why))
+                }
+                None => Ok(self.not_here(common, cx, ring_bytes)),
+            },
         }
+    }
+
+    /// The version of a batch that this program does not know, if it is the next one.
+    fn unknown_version(&self, block: &[u8], offset: u64, common: &GroupCommon) -> Option<u16> {
+        let OtherVersionBatch { version, tag, place, boot } = JournalIndex::of_other_version(BatchOf::Queue, block)?;
+        let next = JournalHead { offset, ordinal: self.next.ordinal };
+        (tag == common.config.tag && place == next && boot >= self.run).then_some(version)
     }
 
     /// The next batch is not whole. Was it on its way when the crash came, or was it durable, and is damaged?

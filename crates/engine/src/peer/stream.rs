@@ -8,13 +8,16 @@ use crate::formats::identity::UnbrokenRun;
 use crate::formats::wire::{Ack, FrameHeader, FrameKind, flags};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
+use crate::peer::epoch::{EpochRoom, Folding, SendEpoch, Taken};
+use crate::peer::framing::{FrameRoom, FrameUnit, next_unit};
 use crate::peer::queue::{ItemBody, QueueItem, QueueRecord, StreamQueue};
 use crate::peer::stream::pass::SyncPass;
 use crate::shared::cost::{cost, frame_cost};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::reads::SyncRange;
 use crate::shared::write::{AckLevel, WriteKind, WriteOp};
-use crate::state::{Pause, State};
+use crate::state::{Fold, Pause, State};
+use crate::status::StepSpan;
 use crate::time::{Mono, Wall};
 use crate::{SendPayload, Settings, Slice, limits};
 use core::time::Duration;
@@ -62,6 +65,7 @@ pub(crate) struct PeerStream {
     alone_through: Option<Seq>,
     /// When catching-up began.
     catching_up_since: Mono,
+    folding: Folding,
 }
 
 impl PeerStream {
@@ -83,6 +87,7 @@ impl PeerStream {
             promise_from: None,
             alone_through: None,
             catching_up_since: now,
+            folding: Folding::default(),
         }
     }
 
@@ -170,6 +175,7 @@ impl PeerStream {
     pub fn peer_kept_us(&self, now: Mono, wait_limit: Duration) -> bool {
         let next = self.queue.next_ready();
         !self.open
+            || self.folding.is_waiting() && !injected(Fault::RoomWaitNotPeers)
             || next.is_some_and(|item| self.sent_bytes + item.cost_bytes > self.granted_bytes)
             || self.queue.oldest_sent().is_some_and(|since| now.since(since) >= wait_limit / 2)
     }
@@ -278,43 +284,53 @@ impl PeerStream {
         common: &GroupCommon,
         cx: &mut Cx,
         flushed: Seq,
+        leaves_from: Option<Seq>,
     ) -> Option<(FrameHeader, SendPayload)> {
         if !self.open {
             return None;
         }
-        let item = self.queue.next_ready()?;
-        let (kind, payload) = match &item.body {
-            ItemBody::OnDisk if injected(Fault::SpilledSentAsZeroes) => (FrameKind::Zero, SendPayload::None),
-            ItemBody::Data(slice) => (FrameKind::Data, SendPayload::Data(slice.clone())),
-            ItemBody::Zero { .. } => (FrameKind::Zero, SendPayload::None),
-            ItemBody::Void => (FrameKind::Void, SendPayload::None),
-            ItemBody::Probe(hash) => (FrameKind::Probe, SendPayload::Control(hash.to_vec())),
-            ItemBody::SyncEnd => (FrameKind::SyncEnd, SendPayload::None),
-            ItemBody::Pending | ItemBody::OnDisk | ItemBody::Fetching => return None,
-        };
+        let left =
+            if injected(Fault::WindowIgnored) { u64::MAX } else { self.granted_bytes.saturating_sub(self.sent_bytes) };
+        if waits_for_epoch(self, common, cx, room_for_epoch(cx, flushed, leaves_from), left) {
+            return None;
+        }
+        let room = FrameRoom { bytes: cx.peer.part_bytes, cost_bytes: left, flushed };
+        let FrameUnit { kind, payload, numbers, first: item, last, length } =
+            next_unit(&self.queue, self.folding.epoch(), &room)?;
         let bytes = frame_cost(&payload);
-        if self.sent_bytes + bytes > self.granted_bytes && !injected(Fault::WindowIgnored) {
+        if bytes > left {
             return None;
         }
         self.sent_bytes += bytes;
         if kind == FrameKind::Void {
             cx.coverage.hit(CoveragePoint::VoidSent);
         }
+        if numbers > 1 {
+            cx.coverage.hit(CoveragePoint::WritesJoined);
+        }
         let identity = &common.sb.identity;
         let header = FrameHeader {
-            flags: item.flags | if matches!(item.body, ItemBody::Zero { no_hole: true }) { flags::NO_HOLE } else { 0 },
+            flags: item.flags
+                | epoch_flags(self.folding.epoch(), last.seq)
+                | if matches!(item.body, ItemBody::Zero { no_hole: true }) { flags::NO_HOLE } else { 0 },
             volume: item.volume,
             origin: common.node,
             incarnation: identity.incarnation,
             generation_tag: identity.generation.tag,
-            seq: item.seq,
+            seq: last.seq,
             offset: item.offset,
-            length: item.length,
-            wall: item.wall,
+            length,
+            wall: last.wall,
             flushed,
+            more: numbers as u32 - 1,
             ..FrameHeader::new(kind, cx.peer.session, common.config.id)
         };
-        self.queue.advance(cx.now.mono);
+        let time = last.wall.since(item.wall);
+        (0..numbers).for_each(|_| self.queue.advance(cx.now.mono));
+        self.folding.frame(numbers, StepSpan { time, bytes: length }, cx.now.mono);
+        if let Some(grant) = self.folding.sent(header.seq) {
+            (self.granted_bytes, self.recalls) = grant;
+        }
         Some((header, payload))
     }
 
@@ -349,7 +365,8 @@ impl PeerStream {
             return Err("an acknowledgement that notes a flush of what it has not applied");
         }
         (self.received_at_peer, self.durable_at_peer, self.applied_at_peer) = (ack.received, ack.durable, ack.applied);
-        (self.granted_bytes, self.recalls) = (ack.granted_bytes, recalls);
+        (self.granted_bytes, self.recalls) =
+            self.folding.grant((self.granted_bytes, self.recalls), (ack.granted_bytes, recalls));
         self.queue.confirm(ack.durable);
         Ok(before != [ack.received, ack.durable, ack.applied])
     }
@@ -357,11 +374,13 @@ impl PeerStream {
     /// The link is lost: nothing is sent until the peer has said where it stands.
     pub fn close(&mut self) {
         self.open = false;
+        self.folding.forget();
     }
 
     /// The link is back, and the peer stands there.
     pub fn reopen(&mut self, received: Seq, granted_bytes: u64, now: Mono, keeps_promise: bool) {
         self.queue.rewind(received);
+        self.folding.forget();
         (self.open, self.stage) = (true, StreamStage::CatchingUp);
         (self.granted_bytes, self.sent_bytes, self.recalls) = (granted_bytes, 0, 0);
         // A crash of the peer may have lost what it had received but not landed.
@@ -382,6 +401,45 @@ impl PeerStream {
         assert_eq!(self.queue.last(), last, "a stream has every number from its first on");
         assert!(self.stage != StreamStage::Replicating || self.keeps_promise(), "the promise of the mode holds");
     }
+}
+
+/// What the peer confirms at once takes the link so long, and what the queue holds of it is there until its end.
+pub(crate) fn step_time(stream: &PeerStream, cx: &Cx) -> Duration {
+    cx.peer.time_of(stream.folding.step_bytes()).min(limits::EPOCH_TIME)
+}
+
+/// What was sent since this was last asked.
+pub(crate) fn take_uncounted(stream: &mut PeerStream) -> Taken {
+    stream.folding.take_uncounted()
+}
+
+/// What a frame of the epoch says of that.
+fn epoch_flags(epoch: Option<&SendEpoch>, last: Seq) -> u16 {
+    epoch.map_or(0, |epoch| flags::EPOCH | if epoch.last() == last { flags::LAST } else { 0 })
+}
+
+/// What one epoch may take. `leaves_from`: from there on memory lets go of what the disk queue takes.
+fn room_for_epoch(cx: &Cx, flushed: Seq, leaves_from: Option<Seq>) -> EpochRoom {
+    EpochRoom { bytes: cx.peer.step_bytes, cost_bytes: 0, flushed, leaves_from }
+}
+
+/// What follows is folded where nobody waits for the peer to have it, and nothing but writes travels. True: more of the peer's window, of
+/// which so much is `left`, comes soon, and is worth waiting for.
+fn waits_for_epoch(stream: &mut PeerStream, common: &GroupCommon, cx: &mut Cx, room: EpochRoom, left: u64) -> bool {
+    let may_fold = common.settings.fold == Fold::Auto && !stream.has_pass();
+    if !may_fold || stream.is_promised() && !common.settings.mode.follows_behind() {
+        return false;
+    }
+    let is_idle = stream.applied_at_peer == stream.queue.sent_through();
+    if stream.folding.waits_for_room(&stream.queue, room, left, is_idle) {
+        cx.coverage.hit(CoveragePoint::FoldAwaited);
+        return true;
+    }
+    stream.folding.look(&stream.queue, EpochRoom { cost_bytes: left / 2, ..room });
+    if stream.folding.epoch().is_some_and(|epoch| stream.queue.first_unsent() == Some(epoch.first())) {
+        cx.coverage.hit(CoveragePoint::EpochFolded);
+    }
+    false
 }
 
 fn drains_within(bytes: u64, time: Duration, bytes_per_s: u64) -> bool {

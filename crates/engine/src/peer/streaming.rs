@@ -5,12 +5,14 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::{Ack, FrameHeader, flags};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
+use crate::peer::epoch::Taken;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::CatchUpSnapshot;
 use crate::peer::stream::pass::SyncPass;
-use crate::peer::stream::{self, void_probes};
+use crate::peer::stream::{self, take_uncounted, void_probes};
 use crate::peer::verify::follow_stream;
 use crate::peer::{Peer, logging};
+use crate::shared::cost::data_bytes;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::state::{Mode, Pause, State};
@@ -142,16 +144,21 @@ impl Peer {
     /// The next frame of what is sent, if the peer's window and the bytes allow it.
     pub fn next_frame(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> Option<(FrameHeader, SendPayload)> {
         self.outbox.fetch_ahead(common, cx);
+        let leaves_from = self.outbox.disk.first_to_leave();
         let (owed, frame) = match &mut self.outbox.sending {
             Sending::Apart => return None,
             Sending::Stream(stream) => {
                 let flushed = common.flush_point();
-                let (header, payload) = stream.next_frame(common, cx, flushed)?;
-                if header.flags & flags::RESYNC == 0
-                    && let SendPayload::Data(slice) = &payload
-                {
-                    common.counters.streamed_bytes += u64::from(slice.length);
+                let (header, payload) = stream.next_frame(common, cx, flushed, leaves_from)?;
+                if header.flags & flags::RESYNC == 0 {
+                    common.counters.streamed_bytes += data_bytes(&payload);
                 }
+                if let SendPayload::Gathered(slices) = &payload {
+                    common.counters.joined_writes += slices.len() as u64;
+                    common.counters.joined_frames += 1;
+                }
+                let Taken { left_out, step } = take_uncounted(stream);
+                common.counters.note_sent(left_out, step, cx.now.mono);
                 (stream.owes(), (header, payload))
             }
             Sending::Snapshot(snapshot) => (snapshot.peer_owes(), snapshot.next_frame(common, cx)?),

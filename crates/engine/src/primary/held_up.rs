@@ -1,12 +1,13 @@
 //! Writers who are held up by a queue that stays full: each for a moment only, and for ever.
 //!
-//! A clock runs on while a writer has waited for room longer than a hundredth of `wait_limit`, and back while none has. When it
-//! shows `wait_limit` the policy acts, as for a single write that waited so long (docs/book/decisions/0034-writers-held-up.md).
+//! A clock runs on while a writer has waited for room longer than a hundredth of `wait_limit`, and back while none has. What the peer
+//! confirms at once makes room at once: for as long as the link takes for that, a writer waits besides. When the clock shows `wait_limit` the policy acts, as for a single write that waited so long (docs/book/decisions/0034-writers-held-up.md).
 
 use core::time::Duration;
 
 use crate::common::GroupCommon;
 use crate::context::Cx;
+use crate::injected_fault::{Fault, injected};
 use crate::shared::coverage::CoveragePoint;
 use crate::state::Policy;
 use crate::time::Mono;
@@ -17,6 +18,8 @@ use crate::{Event, Settings, limits};
 pub(crate) struct HeldUp {
     shows: Duration,
     as_of: Mono,
+    /// What is confirmed makes room in steps: one takes the link so long.
+    step: Duration,
     /// People know of it, and not yet that it is over.
     reported: bool,
 }
@@ -24,9 +27,14 @@ pub(crate) struct HeldUp {
 impl HeldUp {
     /// What the clock shows now. `oldest`: since when the first in line waits, `None`: nobody does.
     fn at(&self, now: Mono, oldest: Option<Mono>, settings: &Settings) -> Duration {
-        let from = oldest.map_or(now, |since| since.plus(bearable(settings)).max(self.as_of).min(now));
+        let from = oldest.map_or(now, |since| since.plus(self.bearable(settings)).max(self.as_of).min(now));
         let shows = self.shows.saturating_sub(from.since(self.as_of)) + now.since(from);
         shows.min(limit(settings))
+    }
+
+    /// Who waits no longer than this is not held up: the writers of a group that is merely at its link's speed.
+    fn bearable(&self, settings: &Settings) -> Duration {
+        settings.wait_limit / limits::HELD_UP_SHARE + self.step.min(settings.wait_limit / 4)
     }
 
     pub fn is_reported(&self) -> bool {
@@ -47,7 +55,7 @@ impl HeldUp {
             cx.event(common.id(), Event::WritersGoOn);
             return false;
         }
-        let is_held = oldest.is_some_and(|since| now.since(since) > bearable(settings));
+        let is_held = oldest.is_some_and(|since| now.since(since) > self.bearable(settings));
         if !is_held || self.shows < limit(settings) / 2 {
             return false;
         }
@@ -63,15 +71,19 @@ impl HeldUp {
         acts
     }
 
+    /// What the peer confirms at once takes the link so long.
+    pub fn step_takes(&mut self, step: Duration) {
+        self.step = if injected(Fault::StepHeldUp) { Duration::ZERO } else { step };
+    }
+
+    pub fn step(&self) -> Duration {
+        self.step
+    }
+
     /// To be told before the first in line changes.
     pub fn note(&mut self, now: Mono, oldest: Option<Mono>, settings: &Settings) {
         (self.shows, self.as_of) = (self.at(now, oldest, settings), now);
     }
-}
-
-/// Who waits no longer than this is not held up: the writers of a group that is merely at its link's speed.
-fn bearable(settings: &Settings) -> Duration {
-    settings.wait_limit / limits::HELD_UP_SHARE
 }
 
 /// When it is too much: as long as one write may wait under the policy.

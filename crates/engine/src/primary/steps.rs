@@ -10,7 +10,7 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::injected_fault::{Fault, injected};
 use crate::limits::{LADDER_HEARS, LADDER_LOOK};
-use crate::peer::stream::PeerStream;
+use crate::peer::stream::{PeerStream, step_time};
 use crate::primary::Primary;
 use crate::primary::ladder::{LadderStep, ModeLadder, SeenLine, SlowLine};
 use crate::primary::pace::only_paces;
@@ -30,6 +30,7 @@ pub(crate) fn look_at_ladder(primary: &mut Primary, common: &mut GroupCommon, cx
     if common.role() != Role::Primary || !common.lifecycle.is_running() || common.has_failed() {
         return;
     }
+    look_at_step(primary, cx);
     let seen = seen(primary, common, cx);
     match primary.ladder.look(cx.now.mono, &rules, &seen) {
         Some(LadderStep::Down(cause)) => step_down(primary, common, cx, rules.mode, &words(cause, rules.latency)),
@@ -48,7 +49,9 @@ fn seen(primary: &Primary, common: &mut GroupCommon, cx: &Cx) -> SeenLine {
     let in_step = !common.settings.is_lowered() || peer.state(common) == State::Replicating;
     // Who waits for this node's disk queue alone, or is slowed down on purpose, waits for neither line nor peer.
     let is_own = peer.outbox.disk_makes_room(cx, common.settings.wait_limit) || only_paces(primary, common, cx);
+    let step = step_borne(primary, common);
     let for_room = waiters.waits_since(common).filter(|_| !is_own);
+    let for_room = for_room.map(|since| since.plus(step)).filter(|since| *since <= cx.now.mono);
     let for_peer = waiters.first_for_peer().and_then(|(_, slot)| common.slots.write_ref(slot).done_here());
     // A peer that was away gets its time to confirm.
     let back = stream.map_or(Mono(0), PeerStream::catching_up_since);
@@ -127,6 +130,27 @@ pub(super) fn note_wait(ladder: &mut ModeLadder, common: &mut GroupCommon, cx: &
         ladder.waited(cx.now.mono, since.map_or(cx.now.mono, |since| since.max(back)));
         common.wake(Wake::Ladder);
     }
+}
+
+/// The same of one who waited for room, since then.
+pub(super) fn note_room_wait(primary: &mut Primary, common: &mut GroupCommon, cx: &Cx, since: Mono) {
+    let back = primary.peer.outbox.stream().map_or(cx.now.mono, PeerStream::catching_up_since);
+    let since = since.plus(step_borne(primary, common)).min(cx.now.mono);
+    note_wait(&mut primary.ladder, common, cx, Some(since), back);
+}
+
+/// What the link takes for one step of the peer's is known to whoever judges waits for room.
+pub(super) fn look_at_step(primary: &mut Primary, cx: &Cx) {
+    let step = primary.peer.outbox.stream().map_or(Duration::ZERO, |stream| step_time(stream, cx));
+    primary.waiters.step_takes(step);
+}
+
+/// What the peer confirms at once makes room at once: who waits for that, for as long as the link takes, waits for no slow line. The ladder
+/// is to act before the policy does.
+fn step_borne(primary: &Primary, common: &GroupCommon) -> Duration {
+    let settings = common.settings.as_set();
+    let spare = settings.ladder().map(|rules| settings.wait_limit.saturating_sub(rules.latency + rules.after));
+    primary.waiters.step().min(spare.unwrap_or_default() / 2)
 }
 
 /// The peer has confirmed something. While the fallback counts a write is followed as if its writer waited for that.

@@ -137,6 +137,15 @@ impl WaitingWriters {
         self.held_up.shown(now, self.waits_since(common), &common.settings)
     }
 
+    /// What the peer confirms at once makes room at once, and takes the link so long.
+    pub fn step_takes(&mut self, step: Duration) {
+        self.held_up.step_takes(step);
+    }
+
+    pub fn step(&self) -> Duration {
+        self.held_up.step()
+    }
+
     /// Says what that clock shows. True: they were held up for too long.
     pub fn look_at_held_up(&mut self, common: &GroupCommon, cx: &mut Cx, window_open: bool) -> bool {
         self.held_up.look(common, cx, self.waits_since(common), window_open)

@@ -15,7 +15,7 @@ use crate::primary::Primary;
 use crate::primary::alone::{go_on_alone, is_left_behind, may_go_on_alone};
 use crate::primary::disk_queue::{give_order_up, leave_full_queue, what_is_full};
 use crate::primary::pace::only_paces;
-use crate::primary::steps::look_at_ladder;
+use crate::primary::steps::{look_at_ladder, look_at_step};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::wakes::Wake;
 use crate::state::{Policy, State, WhenFull};
@@ -188,6 +188,7 @@ fn waits_for_own_disk(primary: &Primary, common: &GroupCommon, cx: &Cx) -> bool 
 }
 
 fn check_held_up(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx) {
+    look_at_step(primary, cx);
     if !primary.waiters.look_at_held_up(common, cx, primary.peer.state(common) == State::Holding) {
         return;
     }

@@ -19,11 +19,10 @@ use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
-use crate::peer::stream::PeerStream;
 use crate::peer::verify;
 use crate::primary::Primary;
 use crate::primary::pace::may_enter;
-use crate::primary::steps::note_wait;
+use crate::primary::steps::{look_at_step, note_room_wait};
 use crate::primary::waits::first_look_at_waits;
 use crate::records::record::AfterSuper;
 use crate::shared::coverage::CoveragePoint;
@@ -117,9 +116,9 @@ impl Primary {
                 }
             }
             WriteStage::ForRoom => {
+                look_at_step(self, cx);
                 let since = self.waiters.was_blocked(common, cx, slot);
-                let back = self.peer.outbox.stream().map_or(cx.now.mono, PeerStream::catching_up_since);
-                note_wait(&mut self.ladder, common, cx, Some(since), back);
+                note_room_wait(self, common, cx, since);
                 self.go_for_range(common, cx, slot);
             }
             WriteStage::ForRange => {

@@ -21,7 +21,7 @@ use crate::shared::write::ExtentPins;
 
 /// Format versions: 2 carries what the peer confirmed beside the extents; 1 was never released.
 pub const VERSION: u16 = 2;
-pub const KIND: CellKind = CellKind { magic: *b"FSHACTIV", version: VERSION };
+pub const KIND: CellKind = CellKind { magic: *b"FSHACTIV", version: VERSION, oldest: VERSION };
 const SLOT_BYTES: usize = 8;
 /// Before the slots: the run that wrote the cell, and what the peer confirmed.
 const FIXED_BYTES: usize = 72;

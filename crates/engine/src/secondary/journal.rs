@@ -42,6 +42,11 @@ impl ReplicaJournal {
 
     // ---- batches -----------------------------------------------------------------------------------------------------
 
+    /// A batch with so much payload leaves room for the next.
+    pub fn takes(&self, payload_bytes: u64) -> bool {
+        payload_bytes + 2 * limits::META_BLOCK_BYTES < self.ring.bytes() / 2
+    }
+
     /// The most that a batch should take up.
     pub fn batch_bytes_max(&self) -> u64 {
         limits::BATCH_BYTES_MAX.min(self.ring.bytes() / 4)
@@ -66,7 +71,7 @@ impl ReplicaJournal {
     pub fn remember(&mut self, records: &[JournalRecord]) {
         for record in records.iter().filter(|record| !record.resync && record.overwrites()) {
             let range = VolumeRange { volume: record.volume, offset: record.offset, length: record.length };
-            self.kept.landed(record.seq, range);
+            self.kept.landed(record.first, record.seq, range);
         }
     }
 

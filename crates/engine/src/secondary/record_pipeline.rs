@@ -28,6 +28,8 @@ pub(crate) enum RecordContent {
 
 #[derive(Clone, Debug)]
 pub(crate) struct JournalRecord {
+    /// It stands for the numbers from here to `seq`.
+    pub first: Seq,
     pub seq: Seq,
     pub volume: VolumeId,
     pub offset: u64,
@@ -41,6 +43,8 @@ pub(crate) struct JournalRecord {
     pub resync: bool,
     /// Void: from here on the volume is set aside.
     pub sets_aside: bool,
+    /// The next one is of the same epoch: both land in one batch, and nobody stands between them.
+    pub continues: bool,
 }
 
 impl JournalRecord {
@@ -107,11 +111,22 @@ struct ApplyingRecord {
     done: bool,
 }
 
+/// What came of an epoch so far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenEpoch {
+    pub first: Seq,
+    pub last: Seq,
+    pub records: usize,
+    pub payload_bytes: u64,
+}
+
 /// Records between the primary's window and the volumes: received, landing in batches, saved for, applied in order.
 #[derive(Debug)]
 pub(crate) struct RecordPipeline {
     /// What the primary may send. Whatever leaves the way gives its room back.
     pub window: ReceiveWindow,
+    /// An epoch whose last record is not here yet: nothing of it counts as received.
+    open: Vec<JournalRecord>,
     landing: VecDeque<JournalRecord>,
     batches: VecDeque<RecordBatch>,
     to_apply: VecDeque<JournalRecord>,
@@ -124,6 +139,7 @@ impl RecordPipeline {
     pub fn new(window: ReceiveWindow) -> RecordPipeline {
         RecordPipeline {
             window,
+            open: Vec::new(),
             landing: VecDeque::new(),
             batches: VecDeque::new(),
             to_apply: VecDeque::new(),
@@ -139,9 +155,28 @@ impl RecordPipeline {
     pub fn receive(&mut self, record: JournalRecord) -> bool {
         let fits = self.window.receive(record.cost);
         if fits {
-            self.landing.push_back(record);
+            let continues = record.continues;
+            self.open.push(record);
+            if !continues {
+                self.landing.extend(self.open.drain(..));
+            }
         }
         fits
+    }
+
+    /// The epoch that came in part.
+    pub fn open_epoch(&self) -> Option<OpenEpoch> {
+        Some(OpenEpoch {
+            first: self.open.first()?.first,
+            last: self.open.last()?.seq,
+            records: self.open.len(),
+            payload_bytes: self.open.iter().map(JournalRecord::payload_bytes).sum(),
+        })
+    }
+
+    /// The epoch does not come to its end in this session.
+    pub fn drop_open_epoch(&mut self) {
+        self.open.drain(..).for_each(|record| self.window.release(record.cost));
     }
 
     pub fn has_unlanded(&self) -> bool {
@@ -158,12 +193,16 @@ impl RecordPipeline {
     /// How many records the next batch takes, what it takes up in the journal, at most about `bytes_max`, and the last of them.
     pub fn next_batch(&self, bytes_max: u64) -> (usize, u64, Seq) {
         let (mut count, mut bytes) = (0, INDEX_BYTES as u64);
-        for record in self.landing.iter().take(ENTRIES_MAX) {
-            if count > 0 && bytes + record.payload_bytes() > bytes_max {
+        let mut step = (0, 0);
+        for record in &self.landing {
+            step = (step.0 + 1, step.1 + record.payload_bytes());
+            if count > 0 && (count + step.0 > ENTRIES_MAX || bytes + step.1 > bytes_max) {
                 break;
             }
-            bytes += record.payload_bytes();
-            count += 1;
+            if !record.continues {
+                (count, bytes) = (count + step.0, bytes + step.1);
+                step = (0, 0);
+            }
         }
         (count, bytes.next_multiple_of(limits::META_BLOCK_BYTES), self.landing[count - 1].seq)
     }
@@ -274,7 +313,8 @@ impl RecordPipeline {
 
     /// Forgets what was received and has not landed; how many.
     pub fn drop_unlanded(&mut self) -> usize {
-        let dropped = self.landing.len();
+        let dropped = self.landing.len() + self.open.len();
+        self.drop_open_epoch();
         self.landing.drain(..).for_each(|record| self.window.release(record.cost));
         dropped
     }
@@ -284,7 +324,14 @@ impl RecordPipeline {
         let batched = self.batches.drain(..).flat_map(|batch| batch.records);
         let saving = self.saving.drain(..).map(|(record, _)| record);
         let applying = self.applying.drain(..).map(|a| a.record);
-        let all = self.landing.drain(..).chain(batched).chain(self.to_apply.drain(..)).chain(saving).chain(applying);
+        let all = self
+            .open
+            .drain(..)
+            .chain(self.landing.drain(..))
+            .chain(batched)
+            .chain(self.to_apply.drain(..))
+            .chain(saving)
+            .chain(applying);
         let changes = all.filter(|record| record.overwrites()).map(|r| (r.volume, r.offset, r.length)).collect();
         self.window.forget_held();
         changes
@@ -293,7 +340,7 @@ impl RecordPipeline {
     /// Nothing more is applied. What is under way goes when it completes.
     pub fn let_go(&mut self, is_under_way: impl Fn(Seq) -> bool) {
         let saving = self.saving.drain(..).map(|(record, _)| record);
-        let waiting = self.landing.drain(..).chain(self.to_apply.drain(..)).chain(saving);
+        let waiting = self.open.drain(..).chain(self.landing.drain(..)).chain(self.to_apply.drain(..)).chain(saving);
         waiting.for_each(|record| self.window.release(record.cost));
         let landed: Vec<u64> = self.batches.iter().filter(|b| b.done).map(|b| b.ordinal).collect();
         landed.into_iter().for_each(|ordinal| self.let_go_of_batch(ordinal));
@@ -334,6 +381,7 @@ mod tests {
     #[test]
     fn records_touch_where_both_reach_into_one_block() {
         let record = |volume, offset, length| JournalRecord {
+            first: Seq(1),
             seq: Seq(1),
             volume: VolumeId(volume),
             offset,
@@ -344,6 +392,7 @@ mod tests {
             cost: 0,
             resync: false,
             sets_aside: false,
+            continues: false,
         };
         let touches = |a: &JournalRecord, b: &JournalRecord| {
             assert_eq!(a.touches(b, 4096), b.touches(a, 4096));

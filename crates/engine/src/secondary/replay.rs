@@ -119,10 +119,9 @@ impl JournalReplay {
     fn follows(&self, index: &JournalIndex, offset: u64, common: &GroupCommon) -> bool {
         let identity = common.sb.identity;
         let (tag, ring_bytes) = (common.config.tag, common.config.journal_bytes);
-        let first = index.entries.first().map_or(Seq::NONE, |e| e.seq);
-        let consecutive = index.entries.windows(2).all(|w| w[0].seq.next() == w[1].seq);
         // The first ones may hold what was applied before: it is kept while the primary may not have flushed it.
-        let in_order = if self.live.is_empty() { first <= self.last.next() } else { first == self.last.next() };
+        let in_order =
+            if self.live.is_empty() { index.first <= self.last.next() } else { index.first == self.last.next() };
         index.tag == tag
             && index.ring_offset == offset
             && index.ordinal == self.next.ordinal
@@ -132,7 +131,7 @@ impl JournalReplay {
             // A snapshot is one step, or none: what of it had landed is not replayed.
             && index.snapshot == 0
             && offset + u64::from(index.bytes) <= ring_bytes
-            && consecutive
+            && index.is_in_order()
             && in_order
     }
 
@@ -193,7 +192,9 @@ impl JournalReplay {
         let records: Vec<JournalRecord> = index
             .entries
             .iter()
-            .map(|e| JournalRecord {
+            .zip(index.firsts())
+            .map(|(e, first)| JournalRecord {
+                first,
                 seq: e.seq,
                 volume: e.volume,
                 offset: e.offset,
@@ -211,6 +212,8 @@ impl JournalReplay {
                 cost: 0,
                 resync: e.resync,
                 sets_aside: e.sets_aside,
+                // The batch is there, and with it all of each epoch.
+                continues: false,
             })
             .collect();
         self.last = index.last();

@@ -118,11 +118,15 @@ impl OrderedReplica {
     // ---- a session, a stream -----------------------------------------------------------------------------------------
 
     pub fn new_session(&mut self) {
+        self.way.drop_open_epoch();
         self.way.window.restart();
         self.streaming = false;
     }
 
-    pub fn lost_session(&mut self) {
+    pub fn lost_session(&mut self, cx: &mut Cx) {
+        if self.way.open_epoch().is_some() {
+            cx.coverage.hit(CoveragePoint::EpochCutShort);
+        }
         self.new_session();
         self.ack_due = false;
     }
@@ -130,6 +134,7 @@ impl OrderedReplica {
     /// Another stream begins only when its primary has flushed what it sent before.
     pub fn end_stream(&mut self) {
         self.streaming = false;
+        self.way.drop_open_epoch();
         self.journal.flushed_by_primary(self.progress.received());
         self.ack_due = true;
     }
@@ -203,7 +208,12 @@ impl OrderedReplica {
         }
         match state {
             // Nothing comes before a new stream begins.
-            State::Logging | State::Failed(_) => self.way.window.restart(),
+            State::Logging | State::Failed(_) => {
+                if !injected(Fault::EpochOutlivesStream) {
+                    self.way.drop_open_epoch();
+                }
+                self.way.window.restart();
+            }
             _ => self.way.window.seen(tick.offset),
         }
         if has_all {

@@ -320,7 +320,7 @@ impl Secondary {
     // ---- rolling back ------------------------------------------------------------------------------------------------
 
     pub fn begin_rollback(&mut self, common: &mut GroupCommon, cx: &mut Cx, promotion: Promotion) {
-        self.lost_session();
+        self.lost_session(cx);
         let undone = match undoes_fork(self, common) {
             Some(true) => ALL_UNDONE,
             Some(false) => UNDONE,

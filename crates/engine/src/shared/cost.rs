@@ -15,17 +15,25 @@ pub(crate) fn cost(payload_bytes: u64) -> u64 {
 /// What one frame counts against the peer's window: the memory it costs there. A hash fits into the bookkeeping.
 pub(crate) fn frame_cost(payload: &SendPayload) -> u64 {
     match payload {
-        SendPayload::Data(slice) => cost(u64::from(slice.length)),
         SendPayload::None | SendPayload::Control(_) => cost(0),
+        SendPayload::Data(_) | SendPayload::Gathered(_) => cost(data_bytes(payload)),
     }
 }
 
 /// What one frame is on the wire.
 pub(crate) fn frame_bytes(payload: &SendPayload) -> u64 {
     let payload_bytes = match payload {
-        SendPayload::None => 0,
         SendPayload::Control(bytes) => bytes.len() as u64,
-        SendPayload::Data(slice) => u64::from(slice.length),
+        _ => data_bytes(payload),
     };
     payload_bytes + HEADER_BYTES as u64
+}
+
+/// Content of a volume in it.
+pub(crate) fn data_bytes(payload: &SendPayload) -> u64 {
+    match payload {
+        SendPayload::None | SendPayload::Control(_) => 0,
+        SendPayload::Data(slice) => u64::from(slice.length),
+        SendPayload::Gathered(slices) => slices.iter().map(|slice| u64::from(slice.length)).sum(),
+    }
 }

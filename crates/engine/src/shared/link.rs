@@ -5,6 +5,7 @@ use alloc::collections::BTreeSet;
 use core::time::Duration;
 
 use crate::ids::*;
+use crate::injected_fault::{Fault, injected};
 use crate::limits;
 use crate::shared::link_scheduler::LinkScheduler;
 use crate::time::Mono;
@@ -15,6 +16,8 @@ pub(crate) struct PeerView {
     pub link: Option<LinkId>,
     pub session: SessionId,
     pub part_bytes: u64,
+    /// Of what the peer takes in one step: a second of the link; where groups share it, one turn, so that no step takes many.
+    pub step_bytes: u64,
     /// What can wait is not said now: the peer does not take what it was told before.
     pub is_clogged: bool,
     /// Bytes per second, once measured.
@@ -35,6 +38,11 @@ impl PeerView {
 
     pub fn silent_for(&self, now: Mono) -> Duration {
         now.since(self.last_heard)
+    }
+
+    /// The link takes so long for that, once its rate is known.
+    pub fn time_of(&self, bytes: u64) -> Duration {
+        self.rate.map_or(Duration::ZERO, |rate| Duration::from_millis(bytes * 1000 / rate.max(1)))
     }
 
     /// Nothing more of a resync is read while so much of it stands unsent in the queue: a live write comes behind that,
@@ -336,12 +344,22 @@ impl PeerLink {
         if self.is_waited_for() { limits::part_bytes_awaited(rate) } else { limits::part_bytes(rate) }
     }
 
+    fn step_bytes(&self) -> u64 {
+        match self.rate.per_second {
+            Some(rate) if self.senders < 2 || injected(Fault::EpochOfWholeLink) => {
+                rate.clamp(limits::PART_BYTES_MIN, limits::EPOCH_BYTES_MAX)
+            }
+            _ => self.part_bytes(),
+        }
+    }
+
     pub fn view(&self, group: GroupId) -> PeerView {
         let session = self.session.filter(|_| !self.is_apart(group));
         PeerView {
             link: session.map(|(link, _)| link),
             session: session.map_or(SessionId(0), |(_, session)| session),
             part_bytes: self.part_bytes(),
+            step_bytes: self.step_bytes(),
             is_clogged: self.is_clogged(),
             rate: self.rate.per_second,
             last_heard: self.last_heard,

@@ -310,7 +310,8 @@ fn journal_index_table() -> String {
             0,
             "of the queue's log: lower batches were durable when this one was issued; in a journal 0",
         ),
-        zero(32, ""),
+        number("first", 8, 0x8a8a, "the batch's first number; 0: that of its first entry"),
+        zero(24, ""),
         bytes("entry lines", lines, "48 bytes each"),
         zero(28, ""),
         checksum(&image, ""),
@@ -370,7 +371,12 @@ fn journal_entry_table() -> String {
     let [kinds, flags] = journal_entry_values();
     let void = RecordKind::Void as u8;
     let fields = [
-        number("seq", 8, 0x7171, "consecutive, also from batch to batch"),
+        number(
+            "seq",
+            8,
+            0x7171,
+            "the last number that it stands for: all after the entry before it, in the first one from `first` on",
+        ),
         number("offset", 8, 0x7373, "on the volume"),
         number("length", 8, 0x200, "of the range"),
         number("wall", 8, 0x7474, "the primary's stamp"),

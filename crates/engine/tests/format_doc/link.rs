@@ -139,6 +139,7 @@ fn frame_flags() -> String {
         (wire::flags::SETS_ASIDE, "from here on the volume is set aside"),
         (wire::flags::TOO_LARGE, "the file of what is to be saved would be too large"),
         (wire::flags::TOO_MANY, "too many earlier deltas are kept"),
+        (wire::flags::EPOCH, "of an [epoch](#epochs)"),
     ];
     flags.map(|(bit, meaning)| format!("{bit} {meaning}")).join("; ")
 }
@@ -153,7 +154,7 @@ fn frame_header_table() -> String {
         number("session", 8, 0x99, "of the connection"),
         number("incarnation", 8, 0x94, "the primary's run"),
         number("generation tag", 8, 0x95, "the history"),
-        number("seq", 8, 0x96, ""),
+        number("seq", 8, 0x9696, ""),
         number("offset", 8, 0x97, "on the volume"),
         number("length", 8, 5, "of the range; of data also of the payload"),
         number("wall", 8, 0x98, "the primary's stamp, ns since 1970; never goes back"),
@@ -163,7 +164,7 @@ fn frame_header_table() -> String {
         number("payload bytes", 4, 5, ""),
         number("payload checksum", 4, crc32c::crc32c(b"bytes").into(), ""),
         number("flushed", 8, 0x9b, "flushed at the sender up to here"),
-        zero(4, ""),
+        number("more", 4, 0x9c, "of data and of an epoch: it stands for so many numbers before its own too"),
         checksum(&image, "of the header"),
     ];
     table("frame header", &image, fields)
@@ -218,6 +219,10 @@ fn full_queues() -> String {
     setting_values(169, |settings| settings.when_full.word())
 }
 
+fn folds() -> String {
+    setting_values(198, |settings| settings.fold.word())
+}
+
 fn fallbacks() -> String {
     setting_values(172, |settings| settings.fallback.map_or("none", |fallback| fallback.mode.word()))
 }
@@ -237,7 +242,7 @@ fn settings_fields() -> Vec<super::bytes::Field> {
             1,
             2,
             format!(
-                "{}. From here to link weight: the sender's settings. After forced failover counts where both nodes say the same, \
+                "{}. From here to fold: the sender's settings. After forced failover counts where both nodes say the same, \
                  the others are for display. [A further \
                  key](change.md#a-configuration-key) is a new protocol version",
                 modes()
@@ -261,6 +266,7 @@ fn settings_fields() -> Vec<super::bytes::Field> {
         number("fallback after", 8, 0xc1, "ns"),
         number("return after", 8, 0xc2, "ns"),
         number("link weight", 1, 40, "1 to 100"),
+        number("fold", 1, 1, folds()),
     ]
 }
 

@@ -9,7 +9,7 @@ use engine::identity::{Confirmed, Identity, Role};
 use engine::journal::{JournalEntry, JournalIndex, RecordKind};
 use engine::limits::{REGION_BYTES, SECTOR_BYTES};
 use engine::queue_log::{self, QueueCell};
-use engine::state::{AfterForcedFailover, CopyDoubts, Degrade, Mode, Pause, Policy, State, WhenFull};
+use engine::state::{AfterForcedFailover, CopyDoubts, Degrade, Fold, Mode, Pause, Policy, State, WhenFull};
 use engine::superblock::{JournalHead, RollbackPoint, Superblock};
 use engine::undo;
 use engine::wire::{self, Ack, FlushPoints, FrameHeader, FrameKind, GroupHello, SyncBegin, Tick, VolumeRange};
@@ -165,6 +165,7 @@ pub fn index() -> JournalIndex {
         snapshot: 0x89,
         durable_below: 0,
         bytes: 0x2000,
+        first: Seq(0x8a8a),
         entries: vec![entry()],
     }
 }
@@ -176,11 +177,12 @@ pub fn header() -> FrameHeader {
         origin: NodeId(0x93),
         incarnation: Incarnation(0x94),
         generation_tag: 0x95,
-        seq: Seq(0x96),
+        seq: Seq(0x9696),
         offset: 0x97,
         wall: Wall(0x98),
         length: 5,
         flushed: Seq(0x9b),
+        more: 0x9c,
         ..FrameHeader::new(FrameKind::Data, SessionId(0x99), GroupId(0x9a))
     }
     .sealed(b"bytes")
@@ -218,6 +220,7 @@ pub fn hello() -> GroupHello {
             queue_bytes: 0xb8,
             queue_items: 0xb9,
             link_weight: 40,
+            fold: Fold::Never,
             start_alone: StartAlone::Wait(Duration::from_nanos(0xba)),
             after_forced_failover: AfterForcedFailover::KeepPromoted,
             when_full: WhenFull::Bitmap,

@@ -331,6 +331,30 @@ pub struct QueueView {
     /// the disk queue cannot be written: nothing more goes there before the next stream begins
     #[serde(default)]
     pub disk_failed: bool,
+    /// writes that were left out since the daemon's start, each time they were, as [later ones that went with them overwrote them](config.md#window-and-memory)
+    #[serde(default)]
+    pub folded_writes: u64,
+    /// bytes: of those writes
+    #[serde(default)]
+    pub folded_bytes: u64,
+    /// milliseconds of the primary's time: the last writes that went as one [step](config.md#window-and-memory), so that there is no recovery point between them, were written within so long; `null`: there was no step within the last minute, and a recovery point after each write
+    #[serde(default)]
+    pub step_ms: Option<u64>,
+    /// bytes: so much was written in it; `null` as above
+    #[serde(default)]
+    pub step_bytes: Option<u64>,
+    /// milliseconds: the longest step since the daemon's start; 0: there was none
+    #[serde(default)]
+    pub step_ms_hwm: u64,
+    /// bytes: the largest one
+    #[serde(default)]
+    pub step_bytes_hwm: u64,
+    /// writes that travelled joined to their neighbours, each time they did
+    #[serde(default)]
+    pub joined_writes: u64,
+    /// the frames that they became
+    #[serde(default)]
+    pub joined_frames: u64,
     /// of the [log of the queue](config.md#log-of-the-queue)
     #[serde(default)]
     pub log: QueueLogState,

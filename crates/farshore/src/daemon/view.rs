@@ -206,6 +206,14 @@ fn queue(snapshot: &GroupSnapshot) -> api::QueueView {
         disk_bytes_hwm: now.queue.disk_bytes_hwm,
         spilled_bytes: now.queue.spilled_bytes,
         disk_failed: now.queue.disk_has_failed,
+        folded_writes: now.folded_writes,
+        folded_bytes: now.folded_bytes,
+        step_ms: now.step.map(|step| milliseconds(step.time)),
+        step_bytes: now.step.map(|step| step.bytes),
+        step_ms_hwm: milliseconds(now.step_hwm.time),
+        step_bytes_hwm: now.step_hwm.bytes,
+        joined_writes: now.joined_writes,
+        joined_frames: now.joined_frames,
         log: log_state(log.state),
         log_why: (!log.why.is_empty()).then(|| log.why.to_owned()),
         log_off_s: log.off_for.map(|off| off.as_secs()),
@@ -592,6 +600,16 @@ fn queue_log_warning(log: &figures::QueueLogStatus) -> Option<String> {
     ))
 }
 
+/// What the link was spared, and what travelled together.
+fn spared(now: &figures::GroupStatus) -> [(&'static str, u64); 4] {
+    [
+        ("joined_writes", now.joined_writes),
+        ("joined_frames", now.joined_frames),
+        ("folded_writes", now.folded_writes),
+        ("folded_bytes", now.folded_bytes),
+    ]
+}
+
 /// Sums since the start, by dotted name.
 pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapshot) -> api::DaemonCounters {
     let mut counters = BTreeMap::new();
@@ -613,6 +631,7 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapsh
             ("queue_disk_bytes", stored.queue),
             ("spilled_bytes", now.queue.spilled_bytes),
         ];
+        let sums = sums.into_iter().chain(spared(now));
         counters.extend(sums.map(|(name, sum)| (format!("group.{}.{name}", group.name), sum)));
         for volume in &group.volumes {
             let export = format!("{}/{}", group.name, volume.name);

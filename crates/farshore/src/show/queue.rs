@@ -42,6 +42,12 @@ pub fn page(group: &GroupQueue, paint: &Paint) -> String {
     if let Some(paced_to) = queue.paced_to_bytes_per_s {
         line("Pace", &format!("writers are slowed down to {}/s (queue.pace)", show_size(paced_to)));
     }
+    if let Some(spared) = spared(queue) {
+        line("Spared", &spared);
+    }
+    if let Some(points) = points(queue) {
+        line("Points", &points);
+    }
     line("Behind", &lag_text(group.lag_bytes, group.lag_seconds));
     line("Peak", &format!("{} since the start of the daemon", peak(queue)));
     if (queue.reset_bytes_hwm, queue.reset_items_hwm) != (queue.bytes_hwm, queue.items_hwm) {
@@ -96,6 +102,27 @@ pub fn log(queue: &QueueView) -> Option<String> {
         _ => format!("; {} of {} ({} %)", show_size(bytes), show_size(limit_bytes), percent(bytes, limit_bytes)),
     };
     Some(format!("{}{off}{why}{fill}", clean(queue.log.as_str())))
+}
+
+/// `1204 writes were not sent (9.4 MiB); 480 went as 31 frames`; `None`: each went by itself.
+fn spared(queue: &QueueView) -> Option<String> {
+    let folded = (queue.folded_writes > 0)
+        .then(|| format!("{} writes were not sent ({})", queue.folded_writes, show_size(queue.folded_bytes)));
+    let joined =
+        (queue.joined_frames > 0).then(|| format!("{} went as {} frames", queue.joined_writes, queue.joined_frames));
+    let both: Vec<String> = folded.into_iter().chain(joined).collect();
+    (!both.is_empty()).then(|| both.join("; "))
+}
+
+/// `one per up to 0.4 s (1.2 MiB of writes) now; per up to 1 s (3 MiB) since the start of the daemon`; `None`: there is one after each write.
+fn points(queue: &QueueView) -> Option<String> {
+    let span = |(ms, bytes)| format!("{} ({} of writes)", show_seconds(ms as f64 / 1000.0), show_size(bytes));
+    let now = queue
+        .step_ms
+        .zip(queue.step_bytes)
+        .map_or("one after each write now".to_owned(), |step| format!("one per up to {} now", span(step)));
+    let most = (queue.step_ms_hwm, queue.step_bytes_hwm);
+    (most.1 > 0).then(|| format!("{now}; per up to {} since the start of the daemon", span(most)))
 }
 
 /// `8.1 MiB/s in, 2.4 MiB/s out, full in 33 s`; `None`: nothing moves.
@@ -208,6 +235,27 @@ mod tests {
         assert_eq!(log(&closed).as_deref(), Some("closed for 2 min: there is no stream in order"));
         assert_eq!(closed.filled_of(), (closed.bytes, closed.limit_bytes), "memory alone has the queue");
         assert_eq!(log(&group().queue), None);
+    }
+
+    #[test]
+    fn what_was_not_sent_or_went_together_has_a_line_of_its_own() {
+        let folded = QueueView { folded_writes: 1204, folded_bytes: 9 << 20, ..group().queue };
+        let text = page(&GroupQueue { queue: folded.clone(), ..group() }, &Paint::plain());
+        assert!(text.contains("  Spared    1204 writes were not sent (9 MiB)\n"), "{text}");
+        let joined = QueueView { joined_writes: 480, joined_frames: 31, ..folded };
+        assert_eq!(spared(&joined).as_deref(), Some("1204 writes were not sent (9 MiB); 480 went as 31 frames"));
+        assert_eq!(spared(&group().queue), None);
+    }
+
+    #[test]
+    fn what_folding_costs_in_recovery_points_has_a_line_of_its_own() {
+        let was = QueueView { step_ms_hwm: 980, step_bytes_hwm: 3 << 20, ..group().queue };
+        let coarse = QueueView { step_ms: Some(400), step_bytes: Some(1 << 20), ..was.clone() };
+        let text = page(&GroupQueue { queue: coarse, ..group() }, &Paint::plain());
+        let since = "per up to 1.0 s (3 MiB of writes) since the start of the daemon";
+        assert!(text.contains(&format!("  Points    one per up to 0.4 s (1 MiB of writes) now; {since}\n")), "{text}");
+        assert_eq!(points(&was), Some(format!("one after each write now; {since}")));
+        assert_eq!(points(&group().queue), None);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::SendPayload;
 use engine::wire::{FrameHeader, FrameKind, HEADER_BYTES};
+use engine::{SendPayload, Slice};
 
 use super::limiter::RateLimiter;
 use super::link_stream::LinkStream;
@@ -20,22 +20,27 @@ use super::{Amount, FrameOptions};
 use crate::buffers::Buffer;
 use crate::tls::ChannelError;
 
-/// Slices of one vectored write: 64 frames; the kernel's own bound is 1 024.
+/// Slices of one vectored write: 64 frames of one payload each; the kernel's own bound is 1 024.
 const SLICES_MAX: usize = 128;
+const _: () = assert!(engine::limits::SLICES_MAX < SLICES_MAX);
 
 enum OutgoingPayload {
     None,
     Control(Vec<u8>),
     Data(Arc<Buffer>, Range<usize>),
+    Gathered(Vec<(Arc<Buffer>, Range<usize>)>),
 }
 
 impl OutgoingPayload {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            OutgoingPayload::None => &[],
-            OutgoingPayload::Control(bytes) => bytes,
-            OutgoingPayload::Data(buffer, range) => &buffer[range.clone()],
-        }
+    /// As they follow each other on the wire.
+    fn parts(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        let (one, more): (&[u8], &[_]) = match self {
+            OutgoingPayload::None => (&[], &[]),
+            OutgoingPayload::Control(bytes) => (bytes, &[]),
+            OutgoingPayload::Data(buffer, range) => (&buffer[range.clone()], &[]),
+            OutgoingPayload::Gathered(pieces) => (&[], pieces),
+        };
+        std::iter::once(one).chain(more.iter().map(|(buffer, range)| &buffer[range.clone()]))
     }
 
     fn new(payload: SendPayload) -> OutgoingPayload {
@@ -43,28 +48,44 @@ impl OutgoingPayload {
             SendPayload::None => OutgoingPayload::None,
             SendPayload::Control(bytes) => OutgoingPayload::Control(bytes),
             SendPayload::Data(slice) => {
-                let buffer = slice.buf.shared::<Buffer>().expect("payload is always one of this host's buffers");
-                let range = slice.start as usize..slice.start as usize + slice.length as usize;
-                assert!(range.end <= buffer.len(), "a slice lies inside its buffer");
+                let (buffer, range) = content_of(&slice);
                 OutgoingPayload::Data(buffer, range)
             }
+            SendPayload::Gathered(slices) => OutgoingPayload::Gathered(slices.iter().map(content_of).collect()),
         }
     }
+}
+
+fn content_of(slice: &Slice) -> (Arc<Buffer>, Range<usize>) {
+    let buffer = slice.buf.shared::<Buffer>().expect("payload is always one of this host's buffers");
+    let range = slice.start as usize..slice.start as usize + slice.length as usize;
+    assert!(range.end <= buffer.len(), "a slice lies inside its buffer");
+    (buffer, range)
 }
 
 struct OutgoingFrame {
     header: [u8; HEADER_BYTES],
     payload: OutgoingPayload,
     is_heartbeat: bool,
+    /// Of header and payload.
+    len: usize,
 }
 
 impl OutgoingFrame {
-    fn parts(&self) -> [&[u8]; 2] {
-        [&self.header, self.payload.bytes()]
+    fn new(header: FrameHeader, payload: SendPayload) -> OutgoingFrame {
+        let payload = OutgoingPayload::new(payload);
+        let is_heartbeat = matches!(header.kind, FrameKind::Heartbeat | FrameKind::HeartbeatEcho);
+        let header = header.sealed_parts(payload.parts()).encode();
+        OutgoingFrame {
+            len: HEADER_BYTES + payload.parts().map(<[u8]>::len).sum::<usize>(),
+            header,
+            payload,
+            is_heartbeat,
+        }
     }
 
-    fn len(&self) -> usize {
-        HEADER_BYTES + self.payload.bytes().len()
+    fn parts(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        std::iter::once(&self.header[..]).chain(self.payload.parts())
     }
 }
 
@@ -76,16 +97,17 @@ enum OutgoingUnit {
 }
 
 impl OutgoingUnit {
-    fn parts(&self) -> [&[u8]; 2] {
-        match self {
-            OutgoingUnit::Frame(frame) => frame.parts(),
-            OutgoingUnit::Packed(bytes, _) => [bytes, &[]],
-        }
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let (packed, frame): (&[u8], _) = match self {
+            OutgoingUnit::Frame(frame) => (&[], Some(frame.parts())),
+            OutgoingUnit::Packed(bytes, _) => (bytes, None),
+        };
+        std::iter::once(packed).chain(frame.into_iter().flatten())
     }
 
     fn len(&self) -> usize {
         match self {
-            OutgoingUnit::Frame(frame) => frame.len(),
+            OutgoingUnit::Frame(frame) => frame.len,
             OutgoingUnit::Packed(bytes, _) => bytes.len(),
         }
     }
@@ -129,14 +151,11 @@ pub(super) struct SendQueue {
 impl SendQueue {
     /// Seals a frame (length and checksum of its payload) and queues it.
     pub fn push(&mut self, header: FrameHeader, payload: SendPayload) {
-        let payload = OutgoingPayload::new(payload);
-        let is_heartbeat = matches!(header.kind, FrameKind::Heartbeat | FrameKind::HeartbeatEcho);
-        let header = header.sealed(payload.bytes()).encode();
-        self.push_frame(OutgoingFrame { header, payload, is_heartbeat });
+        self.push_frame(OutgoingFrame::new(header, payload));
     }
 
     fn push_frame(&mut self, frame: OutgoingFrame) {
-        self.queued_bytes += frame.len() as u64;
+        self.queued_bytes += frame.len as u64;
         // Whether the peer is alive is not asked in the queue. What is with the kernel ends with a whole frame.
         let is_urgent = self.limiter.is_some() && frame.is_heartbeat;
         if self.takes_turns() && !is_urgent {
@@ -259,27 +278,29 @@ impl SendQueue {
 
     /// Frames that go on together: those that are packed together, or one.
     fn batch(&self) -> (usize, usize) {
-        let (mut count, mut bytes) = (1, self.waiting[0].len());
+        let (mut count, mut bytes) = (1, self.waiting[0].len);
         while let Some(next) = self.waiting.get(count)
             && self.packer.is_some()
-            && bytes + next.len() <= BATCH_BYTES
+            && bytes + next.len <= BATCH_BYTES
         {
-            (count, bytes) = (count + 1, bytes + next.len());
+            (count, bytes) = (count + 1, bytes + next.len);
         }
         (count, bytes)
     }
 
     fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
         let (mut count, mut skip) = (0, self.taken_of_first);
-        for frame in self.frames.iter().take(SLICES_MAX / 2) {
-            for part in frame.parts() {
-                let rest = &part[skip.min(part.len())..];
-                skip -= part.len() - rest.len();
-                if !rest.is_empty() {
-                    slices[count] = IoSlice::new(rest);
-                    count += 1;
-                }
+        for part in self.frames.iter().flat_map(OutgoingUnit::parts) {
+            let rest = &part[skip.min(part.len())..];
+            skip -= part.len() - rest.len();
+            if rest.is_empty() {
+                continue;
             }
+            if count == SLICES_MAX {
+                break;
+            }
+            slices[count] = IoSlice::new(rest);
+            count += 1;
         }
         count
     }
@@ -314,25 +335,25 @@ impl SendQueue {
 mod tests {
     use super::super::packer::{Compression, Method};
     use super::*;
-    use engine::{Buf, GroupId, SessionId, Slice};
+    use engine::{Buf, GroupId, SessionId};
 
     #[test]
     fn partial_writes_continue_at_the_right_byte() {
         let mut queue = SendQueue::default();
         let mut all = Vec::new();
-        for n in 0..5u8 {
+        for n in 0..6u8 {
             let buffer = Arc::new(Buffer::detached(64));
             let slice = Slice { buf: Buf::new(buffer), start: 8, length: 40 };
-            let payload = match n % 3 {
+            let payload = match n % 4 {
                 0 => SendPayload::None,
                 1 => SendPayload::Control(vec![n; 17]),
-                _ => SendPayload::Data(slice),
+                2 => SendPayload::Data(slice),
+                _ => SendPayload::Gathered(vec![slice.clone(), Slice { start: 0, length: 3, ..slice }]),
             };
-            let payload = OutgoingPayload::new(payload);
-            let header =
-                FrameHeader::new(FrameKind::Tick, SessionId(1), GroupId(u32::from(n))).sealed(payload.bytes()).encode();
-            all.extend([&header[..], payload.bytes()].concat());
-            queue.push_frame(OutgoingFrame { header, payload, is_heartbeat: false });
+            let header = FrameHeader::new(FrameKind::Tick, SessionId(1), GroupId(u32::from(n)));
+            let frame = OutgoingFrame::new(header, payload);
+            all.extend(frame.parts().collect::<Vec<_>>().concat());
+            queue.push_frame(frame);
         }
         let mut rest = &all[..];
         for step in [1, 95, 3, 110, 1, 50].into_iter().cycle() {
@@ -352,13 +373,54 @@ mod tests {
         assert!(queue.frames.is_empty());
     }
 
+    // proves: rule 4
+    #[test]
+    fn content_that_stands_in_several_places_goes_out_from_there() {
+        let buffer = Arc::new(Buffer::detached(8192));
+        let (first, second) = (buffer[..4096].as_ptr(), buffer[4096..].as_ptr());
+        let slice = |start| Slice { buf: Buf::new(buffer.clone()), start, length: 4096 };
+        let header = FrameHeader { length: 8192, ..FrameHeader::new(FrameKind::Data, SessionId(1), GroupId(1)) };
+        let mut queue = SendQueue::default();
+        queue.push(header, SendPayload::Gathered(vec![slice(4096), slice(0)]));
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let count = queue.gather(&mut slices);
+        let places: Vec<_> = slices[1..count].iter().map(|slice| slice.as_ptr()).collect();
+        assert_eq!(places, [second, first], "no byte of it is copied");
+        let sealed = FrameHeader::decode(slices[0][..].try_into().expect("a header")).expect("a good one");
+        let payload = [&buffer[4096..], &buffer[..4096]].concat();
+        assert_eq!(sealed.check_payload(&payload), Ok(()));
+    }
+
+    // proves: P10
+    /// More pieces wait than one write takes: what is left goes with the next.
+    #[test]
+    fn a_write_takes_as_many_pieces_as_it_can() {
+        let buffer = Arc::new(Buffer::detached(64));
+        let slice = Slice { buf: Buf::new(buffer), start: 0, length: 64 };
+        let mut queue = SendQueue::default();
+        let mut left = 0;
+        for _ in 0..5 {
+            let pieces = vec![slice.clone(); engine::limits::SLICES_MAX];
+            left += HEADER_BYTES + 64 * pieces.len();
+            queue.push(FrameHeader::new(FrameKind::Data, SessionId(1), GroupId(1)), SendPayload::Gathered(pieces));
+        }
+        while left > 0 {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let count = queue.gather(&mut slices);
+            let offered: usize = slices[..count].iter().map(|slice| slice.len()).sum();
+            assert!(offered == left || count == SLICES_MAX);
+            queue.took(offered, false);
+            left -= offered;
+        }
+        assert!(queue.frames.is_empty());
+    }
+
     /// What the kernel is offered of three frames, of which the last two come when the first was already offered.
     fn offered(wanted: Compression) -> (usize, u64) {
         let mut queue = SendQueue { packer: Packer::new(wanted), ..SendQueue::default() };
         for n in 0..3 {
-            let payload = OutgoingPayload::new(SendPayload::Control(vec![n; 4096]));
-            let header = FrameHeader::new(FrameKind::Tick, SessionId(1), GroupId(1)).sealed(payload.bytes()).encode();
-            queue.push_frame(OutgoingFrame { header, payload, is_heartbeat: false });
+            let header = FrameHeader::new(FrameKind::Tick, SessionId(1), GroupId(1));
+            queue.push(header, SendPayload::Control(vec![n; 4096]));
             queue.prepare(Instant::now());
         }
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];

@@ -6,6 +6,7 @@ use engine::identity::Role;
 use engine::wire::{Ack, FrameHeader, FrameKind, GroupHello, SyncBegin};
 use engine::{Generation, GroupId, Incarnation, Position, Seq, Wall};
 
+use super::epochs::EpochChecker;
 use super::writes::WriteOracle;
 use crate::nodes::SimCluster;
 use crate::oracle::{Oracle, OracleFailure};
@@ -25,6 +26,7 @@ pub struct WireChecker {
     in_snapshot: BTreeSet<(GroupId, usize)>,
     /// Whether what they were told of last is a snapshot. One that was told of a stream is in its snapshot before it is ready for that.
     begins: BTreeMap<(GroupId, usize), bool>,
+    epochs: EpochChecker,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -108,9 +110,11 @@ impl WireChecker {
                 if !self.in_snapshot.contains(&(group, cluster.other(group, node))) =>
             {
                 self.stamped(header)?;
+                self.epochs.sends(node, header)?;
             }
             FrameKind::SyncBegin => {
                 let peer = (group, cluster.other(group, node));
+                self.epochs.begins(group, node);
                 let is_snapshot = SyncBegin::decode(payload).is_some_and(|begin| begin.snapshot > 0);
                 if is_snapshot {
                     self.in_snapshot.insert(peer);
@@ -119,6 +123,10 @@ impl WireChecker {
             }
             FrameKind::SyncReady if self.syncs_in_stream(group, node) => _ = self.in_snapshot.remove(&(group, node)),
             FrameKind::GroupHello | FrameKind::GroupState => {
+                if header.kind == FrameKind::GroupHello {
+                    // One that was reset meets its peer anew in the same session, and the stream goes on where it stands.
+                    self.epochs.begins(group, cluster.other(group, node));
+                }
                 // A secondary greets with the position that it has received.
                 if let Some(hello) = GroupHello::decode(payload).filter(|hello| hello.identity.role == Role::Secondary)
                 {
@@ -129,6 +137,7 @@ impl WireChecker {
             FrameKind::Ack if !self.in_snapshot.contains(&(group, node)) => {
                 let Some(ack) = Ack::decode(payload) else { return Ok(()) };
                 check_kept(cluster, node, group, ack.noted)?;
+                self.epochs.confirms(cluster.other(group, node), header, &ack)?;
                 let Some(glance) = cluster.glance(node, group) else { return Ok(()) };
                 let at = glance.identity.position;
                 writes.peer_confirmed(group, at, &ack);

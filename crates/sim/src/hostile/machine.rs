@@ -8,7 +8,7 @@ use engine::state::{Degrade, Mode, Policy};
 use engine::wire::{FrameHeader, HEADER_BYTES};
 use engine::*;
 
-use crate::payload::{Payload, PayloadMeter, bytes_of, crc32c, hash, is_zero, slice_of};
+use crate::payload::{Payload, PayloadMeter, bytes_of, crc32c, hash, is_zero, joined, slice_of};
 use crate::rng::Rng;
 
 pub const GROUP: GroupId = GroupId(0);
@@ -285,6 +285,7 @@ impl BareMachine {
             SendPayload::None => Vec::new(),
             SendPayload::Control(bytes) => bytes,
             SendPayload::Data(slice) => slice_of(&slice).to_vec(),
+            SendPayload::Gathered(slices) => joined(&slices).to_vec(),
         };
         self.unsent_bytes += (HEADER_BYTES + bytes.len()) as u64;
         self.sent.push((header, bytes));

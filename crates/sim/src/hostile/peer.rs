@@ -56,6 +56,10 @@ pub struct HostilePeer {
     questions: u64,
     begun: SyncBegin,
     next: u64,
+    /// In a hundred: how many numbers begin an epoch.
+    epochs: u64,
+    /// One has begun, as far as its peer can know.
+    in_epoch: bool,
 }
 
 impl HostilePeer {
@@ -93,6 +97,8 @@ impl HostilePeer {
                 is_resolved: false,
             },
             next: 1,
+            epochs: *rng.pick(&[0, 5, 30]),
+            in_epoch: false,
         }
     }
 
@@ -116,7 +122,7 @@ impl HostilePeer {
                 self.sent_heard = begin.map_or(0, |begin| if begin.snapshot > 0 { 0 } else { begin.from.seq.0 });
             }
             FrameKind::SyncReady => {
-                self.ready = true;
+                (self.ready, self.in_epoch) = (true, false);
                 self.next = if self.begun.snapshot > 0 { 1 } else { self.begun.from.seq.0.wrapping_add(1) };
             }
             FrameKind::Ack => self.grant_heard = Ack::decode(payload).map_or(0, |ack| ack.granted_bytes),
@@ -365,8 +371,9 @@ impl HostilePeer {
         };
         let room = self.shape.volume_bytes.saturating_sub(length).max(512);
         let drawn = sector(rng, room);
-        let (seq, offset) = (self.bent(rng, self.next), self.bent(rng, drawn));
-        self.next = self.next.wrapping_add(1);
+        let (more, of_epoch) = self.of_epoch(rng, header.kind);
+        let (seq, offset) = (self.bent(rng, self.next.wrapping_add(u64::from(more))), self.bent(rng, drawn));
+        self.next = self.next.wrapping_add(u64::from(more) + 1);
         let bytes = match header.kind {
             FrameKind::Data => vec![rng.draw() as u8; length as usize],
             FrameKind::Probe => vec![7; 32],
@@ -374,7 +381,9 @@ impl HostilePeer {
         };
         let sets_aside = header.kind == FrameKind::Void && rng.percent(30);
         let header = FrameHeader {
+            more,
             flags: match rng.percent(50) {
+                _ if of_epoch != 0 => of_epoch,
                 _ if sets_aside => flags::SETS_ASIDE,
                 true => flags::WANT_RECEIVED,
                 false => rng.draw() as u16 & 7,
@@ -391,6 +400,19 @@ impl HostilePeer {
             ..header
         };
         (header, bytes)
+    }
+
+    /// For how many numbers before its own the frame stands too, and what it says of an epoch: mostly one that an honest peer may send.
+    fn of_epoch(&mut self, rng: &mut Rng, kind: FrameKind) -> (u32, u16) {
+        let may_be = matches!(kind, FrameKind::Data | FrameKind::Zero | FrameKind::Void) || self.flag(rng);
+        if !may_be || !(self.in_epoch || rng.percent(self.epochs)) {
+            return (0, 0);
+        }
+        let is_last = rng.percent(20);
+        self.in_epoch = !is_last && !rng.percent(self.bends / 2);
+        let drawn = if rng.percent(30) { rng.below(8) } else { 0 };
+        let more = self.bent(rng, drawn) as u32;
+        (more, flags::EPOCH | if is_last { flags::LAST } else { 0 })
     }
 
     fn tick(&mut self, rng: &mut Rng, header: FrameHeader) -> (FrameHeader, Vec<u8>) {

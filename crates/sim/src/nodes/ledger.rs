@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use engine::identity::Role;
+use engine::state::Fold;
 use engine::{Command, CommandId, CommandResult, GroupId, Settings, StartAlone};
 
 use crate::options::SimOptions;
@@ -54,6 +55,7 @@ impl CommandLedger {
             queue_items: options.queue_items,
             when_full: options.when_full,
             pace: options.pace,
+            fold: if options.folds { Fold::Auto } else { Fold::Never },
             link_weight: engine::limits::LINK_WEIGHT_DEFAULT,
             start_alone: StartAlone::Wait(Duration::from_millis(options.start_alone_ms)),
             after_forced_failover: options.after_forced_failover,

@@ -47,6 +47,7 @@ impl SimOptions {
             queue_bytes: *rng.pick(&[256 * KIB, 1024 * KIB]),
             queue_durable: false,
             queue_disk_bytes: *rng.pick(&[0, 128 * KIB]),
+            folds: SimOptions::folds(seed),
             journal_bytes: 2 * window_bytes,
             window_bytes,
             memory_bytes: groups * window_bytes.min(limits::MEMORY_GROUP_BYTES)

@@ -179,7 +179,7 @@ fn slow_link(name: &'static str, more: impl FnOnce(&mut Vec<(u64, ScriptStep)>))
 
 /// Every one there is.
 pub fn all() -> Vec<ScriptedScenario> {
-    [in_one_role(), in_both_roles(), logged()].into_iter().flatten().collect()
+    [in_one_role(), in_both_roles(), logged(), folded()].into_iter().flatten().collect()
 }
 
 /// The primary stays the primary.
@@ -287,6 +287,53 @@ fn logged() -> Vec<ScriptedScenario> {
             steps.push((second(2), ScriptStep::Mode(Mode::Async)));
             steps.push((second(2) + MILLISECOND, ScriptStep::Sync { full: false }));
             load(steps, second(3), 12);
+        }),
+    ]
+}
+
+/// `count` writes of 4 KiB to three places of each volume, and a flush of both behind every eighth: a backlog of which little travels.
+fn rewrites(steps: &mut Vec<(u64, ScriptStep)>, from: u64, count: u64) {
+    for n in 0..count {
+        let at = from + n * 3 * MILLISECOND;
+        let (volume, offset) = ((n % 2) as u16, n / 2 % 3 * 8 * KIB);
+        steps.push((at, ScriptStep::Write { volume, offset, length: 4 * KIB }));
+        if n % 8 == 7 {
+            steps.extend([0, 1].map(|volume| (at + MILLISECOND, ScriptStep::Flush { volume })));
+        }
+    }
+}
+
+/// Over 100 kB/s, so that writes wait, and what is overwritten meanwhile is left out.
+fn folds(name: &'static str, more: impl FnOnce(&mut Vec<(u64, ScriptStep)>)) -> ScriptedScenario {
+    let script = in_step(name, Mode::Async, more);
+    // Memory has room for all that waits, and the peer's window for a step of some writes.
+    let options = SimOptions { bytes_per_s: 100_000, folds: true, queue_bytes: 512 * KIB, ..script.options };
+    let options = SimOptions { window_bytes: 256 * KIB, journal_bytes: 640 * KIB, ..options };
+    ScriptedScenario { options, ..script }
+}
+
+fn folded() -> Vec<ScriptedScenario> {
+    let second = |n: u64| n * SECOND;
+    vec![
+        folds("fold", |steps| {
+            rewrites(steps, second(8), 96);
+            // By then all of it is there.
+            steps.push((second(12), ScriptStep::Flush { volume: 0 }));
+        }),
+        folds("fold-link-lost", |steps| {
+            rewrites(steps, second(8), 96);
+            steps.push((second(9) + SECOND / 5, ScriptStep::Cable([false; 2])));
+            steps.push((second(17), ScriptStep::Cable([true; 2])));
+            rewrites(steps, second(17) + SECOND / 2, 16);
+        }),
+        folds("fold-promote", |steps| {
+            rewrites(steps, second(8), 96);
+            let crash = ScriptStep::Crash { node: 0, power: true, down_ns: 2 * SECOND };
+            steps.push((second(9) + SECOND / 5, crash));
+            steps.push((second(10), ScriptStep::Promote { node: 1, force: true }));
+            rewrites(steps, second(10) + SECOND / 2, 16);
+            steps.push((second(14), ScriptStep::Demote(0)));
+            steps.push((second(16), ScriptStep::Sync { full: true }));
         }),
     ]
 }

@@ -6,7 +6,7 @@ use engine::{FramePayload, GroupId, Input, LinkId, SendPayload};
 use super::{World, WorldEvent};
 use crate::network::{Arrival, Later, LinkEvent, Parcel};
 use crate::oracle::{Oracle, OracleFailure};
-use crate::payload::{Payload, SharedBytes, slice_of};
+use crate::payload::{Payload, SharedBytes, joined, slice_of};
 use crate::trips::Instant;
 
 impl World {
@@ -95,6 +95,7 @@ impl World {
             SendPayload::None => Vec::new().into(),
             SendPayload::Control(bytes) => bytes.into(),
             SendPayload::Data(slice) => slice_of(&slice),
+            SendPayload::Gathered(slices) => joined(&slices),
         };
         if header.kind.carries_data() {
             self.data_sent_bytes[node] += payload.len() as u64;

@@ -12,6 +12,7 @@ mod compression;
 mod durable;
 mod equal;
 mod fall;
+mod fold;
 mod idle;
 mod lone;
 mod modes;
@@ -134,12 +135,14 @@ enum LinkSeries {
     Spill,
     /// The Availability Suite's two examples of a queue: one that never fills, and one that is full after 33 s
     Paper,
+    /// A database's hot pages at several times the line's rate: what of it travels with `fold`, and without
+    Fold,
     /// What the log of the queue costs writers; `--dir` on the disk that is to be measured
     Durable,
 }
 
 impl LinkSeries {
-    const ALL: [LinkSeries; 18] = [
+    const ALL: [LinkSeries; 19] = [
         LinkSeries::Throughput,
         LinkSeries::Loss,
         LinkSeries::Buffers,
@@ -157,6 +160,7 @@ impl LinkSeries {
         LinkSeries::Overload,
         LinkSeries::Spill,
         LinkSeries::Paper,
+        LinkSeries::Fold,
         LinkSeries::Durable,
     ];
 
@@ -184,6 +188,7 @@ impl LinkSeries {
             LinkSeries::Overload => overload::overload(stage, arguments),
             LinkSeries::Spill => overload::spill(stage, arguments),
             LinkSeries::Paper => paper::play(stage, arguments),
+            LinkSeries::Fold => fold::play(stage, arguments),
             LinkSeries::Durable => durable::play(stage, arguments),
         }
     }

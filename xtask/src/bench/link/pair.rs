@@ -160,6 +160,11 @@ impl<'a> LinkPair<'a> {
         fio_to(&self.near.uri, arguments)
     }
 
+    /// Where a second job of fio writes, which knows nothing of the first one's.
+    pub fn uri(&self) -> String {
+        format!("--uri={}", self.near.uri)
+    }
+
     /// The same with the export of the second group.
     pub fn fio_beside(&self, arguments: &[&str]) -> Command {
         let (first, second) = (format!("/{GROUP}/"), format!("/{LONE_GROUP}/"));

@@ -158,7 +158,9 @@ impl OrderedReplica {
     fn collect_applied(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let mut any = false;
         while let Some(record) = self.way.collect() {
-            self.progress.write(record.seq, record.wall);
+            if !record.continues {
+                self.progress.write(record.seq, record.wall);
+            }
             any = true;
             if record.sets_aside {
                 cx.coverage.hit(CoveragePoint::CopySetAside);

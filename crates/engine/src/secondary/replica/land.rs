@@ -26,10 +26,15 @@ impl OrderedReplica {
             // Of a primary that was overtaken: this node was promoted while it was on its way, and is demoted again.
             return;
         }
-        let expected = self.progress.received().next();
-        if header.seq != expected {
-            return common.protocol_error(cx, &format!("number {} where {} was expected", header.seq.0, expected.0));
+        let open = self.way.open_epoch();
+        let expected = open.map_or(self.progress.received(), |open| open.last).next();
+        if header.first() != expected {
+            return common
+                .protocol_error(cx, &format!("number {} where {} was expected", header.first().0, expected.0));
         }
+        let Some(continues) = continues_epoch(self, header) else {
+            return common.protocol_error(cx, &format!("number {} in an epoch that cannot be", header.seq.0));
+        };
         // Of a volume without a device the number alone counts, also where the primary's has grown.
         let is_lost =
             !matches!(header.kind, FrameKind::Void | FrameKind::SyncEnd) && common.volumes.is_detached(header.volume);
@@ -57,6 +62,7 @@ impl OrderedReplica {
             _ => (header.volume, header.offset, header.length),
         };
         let record = JournalRecord {
+            first: expected,
             seq: header.seq,
             volume,
             offset,
@@ -67,12 +73,18 @@ impl OrderedReplica {
             cost: cost(payload_bytes),
             resync: header.flags & flags::RESYNC != 0,
             sets_aside,
+            continues,
         };
         if !self.way.receive(record) {
             return common.protocol_error(cx, "more than the window allows");
         }
-        self.progress.receive(header.seq, header.wall);
         self.streaming = true;
+        if continues {
+            return;
+        }
+        let first = open.map_or(expected, |open| open.first);
+        assert_eq!(first, self.progress.received().next(), "an epoch follows what was received");
+        self.progress.receive(header.seq, header.wall);
         self.journal.flushed_by_primary(header.flushed.min(header.seq));
         self.trim_if_pressed(common, cx);
         self.ack_due |= header.flags & flags::WANT_RECEIVED != 0;
@@ -172,6 +184,7 @@ impl OrderedReplica {
             snapshot: self.progress.snapshot().map_or(0, |snapshot| snapshot.name),
             durable_below: 0,
             bytes,
+            first: records[0].first,
             entries,
         };
         (index, parts)
@@ -203,6 +216,20 @@ impl OrderedReplica {
         common.set_timer(cx, GroupTimer::ApplyFlush, limits::APPLY_FLUSH_AFTER);
         common.wake(Wake::Apply);
     }
+}
+
+/// Whether what comes next is of the same epoch; `None`: it is of one that cannot be. One batch of the journal has to hold it.
+fn continues_epoch(replica: &OrderedReplica, header: &FrameHeader) -> Option<bool> {
+    let is_of_one = header.flags & flags::EPOCH != 0;
+    let (records, bytes) = replica.way.open_epoch().map_or((0, 0), |open| (open.records, open.payload_bytes));
+    if !is_of_one {
+        return (records == 0).then_some(false);
+    }
+    let is_plain = header.may_be_of_epoch() && header.flags & (flags::RESYNC | flags::SETS_ASIDE) == 0;
+    let bytes = bytes + u64::from(header.payload_bytes);
+    let fits = records < limits::EPOCH_FRAMES_MAX && bytes <= limits::EPOCH_BYTES_MAX && replica.journal.takes(bytes);
+    let may_be = is_plain && fits && replica.progress.snapshot().is_none();
+    may_be.then_some(header.flags & flags::LAST == 0 && !injected(Fault::EpochLandsOpen))
 }
 
 fn content_of(header: &FrameHeader, payload: FramePayload) -> Option<RecordContent> {

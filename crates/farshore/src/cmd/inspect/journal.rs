@@ -88,7 +88,7 @@ pub(super) fn line(batch: &FoundBatch) -> String {
          {}, to {}; {checked}",
         index.ordinal,
         index.ring_offset,
-        first(index).0,
+        index.first.0,
         index.last().0,
         index.incarnation.0,
         index.generation,
@@ -105,14 +105,10 @@ pub(super) fn facts(batch: &FoundBatch) -> Value {
     json!({
         "offset": index.ring_offset, "ordinal": index.ordinal, "boot": index.boot.0, "origin": index.origin.0,
         "generation": index.generation.to_string(), "incarnation": index.incarnation.0, "bytes": index.bytes,
-        "first_sequence": first(index).0, "last_sequence": index.last().0, "tag": format!("{:016x}", index.tag),
+        "first_sequence": index.first.0, "last_sequence": index.last().0, "tag": format!("{:016x}", index.tag),
         "data": count(RecordKind::Data), "zero": count(RecordKind::Zero), "void": count(RecordKind::Void),
         "sync_end": count(RecordKind::SyncEnd), "damaged_sequence": batch.damaged.map(|seq| seq.0),
     })
-}
-
-pub(super) fn first(index: &JournalIndex) -> Seq {
-    index.entries.first().map_or(Seq::NONE, |entry| entry.seq)
 }
 
 /// What stands at an offset of the ring.
@@ -282,14 +278,17 @@ fn refusal(index: &JournalIndex, beside: &Superblock, next: JournalHead, walk: &
     if index.snapshot != 0 {
         return Some(format!("the batch there is of snapshot {}, which is begun anew", index.snapshot));
     }
+    if !index.is_in_order() {
+        return Some("the sequences in the batch there do not follow each other".into());
+    }
     // The first ones may hold what was applied before: it is kept while the primary may not have flushed it.
     let last = before.map_or(position.seq, JournalIndex::last);
     if last.0 == u64::MAX {
         return Some("the sequences before it end with the highest number there is".into());
     }
     let due = last.next();
-    let fits = if before.is_some() { first(index) == due } else { first(index) <= due };
-    (!fits).then(|| format!("the batch there begins with sequence {}, and {} is due", first(index).0, due.0))
+    let fits = if before.is_some() { index.first == due } else { index.first <= due };
+    (!fits).then(|| format!("the batch there begins with sequence {}, and {} is due", index.first.0, due.0))
 }
 
 #[cfg(test)]
@@ -329,6 +328,7 @@ mod tests {
             snapshot: 0,
             durable_below: 0,
             bytes: 8192,
+            first: Seq(seq),
             entries: vec![entry],
         };
         [index.encode(BatchOf::Journal), payload.to_vec()].concat()

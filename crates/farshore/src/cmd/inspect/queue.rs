@@ -13,7 +13,7 @@ use serde_json::json;
 use units::exact::show_size;
 
 use super::cell;
-use super::journal::{RingFile, Walk, facts, first, line};
+use super::journal::{RingFile, Walk, facts, line};
 use super::report::InspectReport;
 use super::superblock::superblock_beside;
 
@@ -129,8 +129,8 @@ fn refusal(index: &JournalIndex, (tag, found): (u64, &QueueCell), next: JournalH
         () if index.boot.0 < run => Some(format!("the batch there is of run {}, a left-over", index.boot.0)),
         () if index.generation != found.generation => Some("the batch there is of another history".into()),
         () if last.0 == u64::MAX => Some("the sequences before it end with the highest number there is".into()),
-        () if first(index) != last.next() => {
-            Some(format!("the batch there begins with sequence {}, and {} is due", first(index).0, last.next().0))
+        () if index.first != last.next() => {
+            Some(format!("the batch there begins with sequence {}, and {} is due", index.first.0, last.next().0))
         }
         () => None,
     }
@@ -175,6 +175,7 @@ mod tests {
             snapshot: 0,
             durable_below,
             bytes: 8192,
+            first: Seq(seq),
             entries: vec![entry],
         };
         [index.encode(BatchOf::Queue), payload.to_vec()].concat()

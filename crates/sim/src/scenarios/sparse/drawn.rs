@@ -98,6 +98,7 @@ fn draw_options(number: u64, rng: &mut Rng) -> SimOptions {
         turn_ns: SimOptions::draw_turn(number),
         queue_bytes: *rng.pick(&[64 * KIB, 256 * KIB]),
         queue_disk_bytes: SimOptions::queue_disk_bytes(number),
+        folds: SimOptions::folds(number),
         queue_durable: SimOptions::queue_durable(number),
         journal_bytes: *rng.pick(&[2 * window_bytes, 2 * window_bytes, 512 * KIB]),
         window_bytes,
