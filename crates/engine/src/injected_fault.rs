@@ -72,6 +72,8 @@ faults! {
         "The log of the queue lets go of what the peer has applied or this node has flushed, and not both.";
     HungLogWaitedFor, "hung-log-waited-for", "P8",
         "Writers wait for the disk of the log of the queue for as long as that hangs.";
+    OwnDiskWaitedFor, "own-disk-waited-for", "P8",
+        "In superasync writers wait for the disk of this node's own queue as long as in other modes.";
     SpilledSentAsZeroes, "spilled-sent-as-zeroes", "rule 4, P2",
         "What stands in the disk queue alone is sent as zeroes, and not read back.";
     FetchedMixedUp, "fetched-mixed-up", "rule 4, P2",

@@ -206,6 +206,10 @@ pub const LINK_WEIGHT_MAX: u8 = 100;
 /// While the mode ladder is down the line is looked at so often. While it is not, who waits is looked at as often.
 pub const LADDER_LOOK: Duration = Duration::from_millis(100);
 
+/// Where a full queue holds nobody up, nobody waits longer for the disk of this node's own queue: 0.1 s is what people begin to notice, and
+/// five times what a disk needs for a batch and a flush.
+pub const OWN_DISK_PATIENCE: Duration = Duration::from_millis(100);
+
 /// A peer that was heard so lately is slow, and not lost: two of its heartbeats.
 pub const LADDER_HEARS: Duration = Duration::from_millis(2 * HEARTBEAT_EVERY.as_millis() as u64);
 

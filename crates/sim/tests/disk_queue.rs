@@ -264,6 +264,35 @@ fn a_slow_disk_queue_holds_nobody_longer_than_wait_limit() {
     assert!(world.coverage(PRIMARY, CoveragePoint::QueueSpilled) > 0);
 }
 
+// proves: P8, rule 10
+/// The same where nobody waits for room: the order is given up instead, with the link up and down, and an update sync brings what was queued.
+#[test]
+fn in_superasync_a_slow_disk_queue_holds_nobody_up() {
+    let slow = SimOptions { bytes_per_s: 20_000, ..small_memory(8 * MIB) };
+    for (mode, when_full) in [(Mode::Superasync, WhenFull::Block), (Mode::Async, WhenFull::Bitmap)] {
+        for cut in [false, true] {
+            let mut world = in_step(SimOptions { modes: vec![mode], when_full, ..slow.clone() });
+            if cut {
+                world.cut([false; 2]);
+            }
+            for queue_ns in [3 * SECOND / 2, 60 * SECOND] {
+                world.cluster[PRIMARY].storage.trouble.queue_ns = queue_ns;
+                let write = |n: u64| ((n % 2) as u16, n / 2 * 8 * KIB % (960 * KIB));
+                let began = world.now();
+                let asked: Vec<_> = (0..200).map(write).map(|(volume, at)| world.write(volume, at, 8 * KIB)).collect();
+                assert!(asked.into_iter().all(|id| world.answer(id).0));
+                let longest = world.now() - began;
+                assert!(longest < 250 * MILLISECOND, "{mode:?}, cut {cut}: {longest} ns");
+            }
+            assert!(world.coverage(PRIMARY, CoveragePoint::QueueSpilled) > 0);
+            world.cluster[PRIMARY].storage.trouble.queue_ns = 0;
+            world.restore_path();
+            world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
+            world.drain();
+        }
+    }
+}
+
 // proves: P9, rule 10
 /// What stands in the disk queue is damaged, or cannot be read: it is never sent, and the regions are dirty.
 #[test]

@@ -10,9 +10,10 @@
 //! * Space is given out again only after the cell that needs it no more is durable: the peer has applied what stood there, and every
 //!   volume here has flushed it.
 //! * The log counts if the superblock says so, and not otherwise.
-//! * Nobody waits for its disk alone for longer than `wait_limit`: then it closes.
+//! * Nobody waits for its disk alone for longer than `wait_limit`, and in `superasync` hardly at all: then it closes.
 
 use alloc::format;
+use core::time::Duration;
 
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
@@ -59,7 +60,7 @@ pub(crate) fn pump(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
         let queue = queue_of(stream);
         while let Some((index, parts)) = log.next_batch(common, queue, cx.now.mono) {
             cx.coverage.hit(CoveragePoint::QueueLogged);
-            common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER);
+            common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER.min(patience(common)));
             let token = common.slots.start(SlotOperation::QueueAppend { ordinal: index.ordinal });
             let (store, offset) = (Store::Queue(common.id()), index.ring_offset);
             cx.out.push_back(Output::Append { token, store, offset, index, parts });
@@ -70,6 +71,11 @@ pub(crate) fn pump(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
         log.release_logged(common);
     }
     begin_opening(outbox, common, cx);
+}
+
+/// How long the disk of the log may take for a batch.
+fn patience(common: &GroupCommon) -> Duration {
+    common.settings.own_disk_limit(common.settings.mode == Mode::Superasync)
 }
 
 /// The stream carries whatever is written.
@@ -188,12 +194,16 @@ pub(crate) fn appended(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut C
 
 /// The head has moved, or more is durable: the cell says so. Or its disk hangs.
 pub(crate) fn cell_due(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
-    if outbox.log.hangs(cx.now.mono, common.settings.wait_limit) && !injected(Fault::HungLogWaitedFor) {
+    if outbox.log.hangs(cx.now.mono, patience(common)) && !injected(Fault::HungLogWaitedFor) {
         cx.coverage.hit(CoveragePoint::QueueLogHung);
-        close(outbox, common, cx, "its disk answers nothing");
+        if common.settings.mode == Mode::Superasync {
+            // A disk that is merely slow would have writers wait for it again at once.
+            outbox.log.not_before = cx.now.mono.plus(RESYNC_HOLD_OFF);
+        }
+        close(outbox, common, cx, "its disk has not answered in time");
     }
     if !outbox.log.under_way.is_empty() {
-        common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER);
+        common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER.min(patience(common)));
     }
     if !outbox.log.gates() || common.has_failed() || common.lifecycle.has_stopped() {
         return;
