@@ -313,6 +313,9 @@ pub const STREAM_TAIL_BYTES_UNMEASURED: u64 = MIB;
 /// is overwritten in the meantime travels once.
 pub const SNAPSHOT_EVERY: Duration = Duration::from_secs(1);
 
+/// Between two snapshots the copy does not move: while one takes longer than this, people are told how much the link would have to carry more.
+pub const SNAPSHOT_WITHIN: Duration = Duration::from_secs(30);
+
 /// After live writes did not fit beside a sync, snapshots go on for this long before the stream is tried again: writers that
 /// come in bursts would make it begin and give up over and over.
 pub const STREAM_AGAIN_AFTER: Duration = Duration::from_secs(10);

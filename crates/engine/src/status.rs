@@ -384,8 +384,9 @@ pub struct SyncStatus {
     pub sent_bytes: u64,
     /// Which snapshot of this catch-up travels; `None`: regions travel in the stream.
     pub snapshot: Option<u64>,
-    /// During the snapshot before: regions that writers dirtied, each counted once, and what reached the peer. While the
-    /// first is more than the second, the difference is the bandwidth that is missing to catch up.
+    /// During the snapshot before: regions that writers dirtied, each counted once, and what reached the peer.
     pub dirtied_bytes_per_s: Option<u64>,
     pub carried_bytes_per_s: Option<u64>,
+    /// What the link would have to carry more, to catch up or for a copy that moves as often as [`crate::limits::SNAPSHOT_WITHIN`] says.
+    pub missing_bytes_per_s: Option<u64>,
 }

@@ -32,6 +32,7 @@ impl Peer {
                 snapshot: Some(self.catch_up.snapshots()),
                 dirtied_bytes_per_s: rates.map(|r| r.dirtied),
                 carried_bytes_per_s: rates.map(|r| r.carried),
+                missing_bytes_per_s: self.catch_up.missing(),
             });
         }
         self.outbox.stream()?.sync_progress().map(|(done_bytes, total_bytes, sent_bytes)| SyncStatus {
@@ -41,6 +42,7 @@ impl Peer {
             snapshot: None,
             dirtied_bytes_per_s: None,
             carried_bytes_per_s: None,
+            missing_bytes_per_s: None,
         })
     }
 

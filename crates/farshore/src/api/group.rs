@@ -489,7 +489,8 @@ pub struct SyncView {
     /// bytes a second: regions dirtied during the snapshot before, each counted once; `null` before the second snapshot
     #[serde(default)]
     pub dirtied_bytes_per_s: Option<u64>,
-    /// bytes a second: by how much that exceeds what reaches the other node (0: the catch-up ends by itself); `null` likewise
+    /// bytes a second that the link would have to carry more, to catch up, or for a snapshot within 30 s, whichever is more (0: the catch-up
+    /// ends by itself, or the copy moves at least every 30 s); `null` likewise
     #[serde(default)]
     pub missing_bytes_per_s: Option<u64>,
 }

@@ -140,10 +140,7 @@ fn group_status(
             rate_bytes_per_s: snapshot.figures.sync.map_or(0.0, |pace| pace.bytes_per_s),
             snapshot: sync.snapshot,
             dirtied_bytes_per_s: sync.dirtied_bytes_per_s,
-            missing_bytes_per_s: sync
-                .dirtied_bytes_per_s
-                .zip(sync.carried_bytes_per_s)
-                .map(|(dirtied, carried)| dirtied.saturating_sub(carried)),
+            missing_bytes_per_s: sync.missing_bytes_per_s,
         }),
         sync_ordered: now.sync_ordered,
         syncs_by_itself: now.syncs_by_itself,

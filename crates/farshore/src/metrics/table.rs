@@ -276,7 +276,7 @@ pub(super) const ROWS: &[MetricRow] = &[
         Of::Group(Gauge, |group| group.sync.as_ref().and_then(|sync| whole(sync.done_bytes)))),
     row("group_sync_all", Some(Bytes), "What it comes to in all.",
         Of::Group(Gauge, |group| group.sync.as_ref().and_then(|sync| whole(sync.total_bytes)))),
-    row("group_sync_missing", Some(BytesPerSecond), "By how much writers outrun the catch-up; 0: the catch-up ends by itself.",
+    row("group_sync_missing", Some(BytesPerSecond), "What the link would have to carry more to catch up, or for a snapshot within 30 s; 0: nothing.",
         Of::Group(Gauge, |group| group.sync.as_ref().and_then(|sync| sync.missing_bytes_per_s).and_then(whole))),
     row("group_reverse_sync", None, "1 while clients of one node are served by the other, whose content is sent to the first.",
         Of::Group(Gauge, |group| flag(group.reverse.is_some()))),
