@@ -1,10 +1,10 @@
 //! A queue that has no room in memory goes on in the disk queue, in order: no resync, whatever the link does meanwhile.
 // proves: rule 10
 
-use engine::Store;
 use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
 use engine::state::{Degrade, Mode, Policy, State, WhenFull};
+use engine::{Command, Store};
 use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
@@ -62,6 +62,40 @@ fn an_outage_costs_no_resync_while_the_disk_queue_has_room() {
     drains_in_order(&mut world, resynced);
     assert!(world.coverage(PRIMARY, CoveragePoint::QueueSpilled) > 0);
     assert!(world.coverage(PRIMARY, CoveragePoint::QueueFetched) > 0);
+}
+
+// proves: P8
+/// After an outage of 20 s the peaks say how much waited, in memory and on disk, and how old the copy was; and they begin anew where somebody
+/// wants that.
+#[test]
+fn peaks_are_of_all_that_waited_and_of_the_oldest_copy() {
+    for queue_durable in [false, true] {
+        let mut world = in_step(SimOptions { queue_durable, ..small_memory(8 * MIB) });
+        world.pass(SECOND);
+        world.cut([false; 2]);
+        writes(&mut world, 2000);
+        world.pass(20 * SECOND);
+        let queue = world.figures(PRIMARY).queue;
+        let resynced = world.figures(PRIMARY).resynced_bytes;
+        drains_in_order(&mut world, resynced);
+        world.pass(5 * SECOND);
+        let peaks = world.figures(PRIMARY).queue.peaks;
+        assert!(peaks.waiting_bytes >= queue.bytes + queue.disk_bytes && peaks.waiting_bytes < 2500 * KIB, "{peaks:?}");
+        assert!(peaks.bytes <= 300 * KIB && peaks.disk_bytes >= queue.disk_bytes, "{peaks:?}");
+        assert!(peaks.log_bytes >= queue.log.filled.map_or(0, |(bytes, _)| bytes), "{peaks:?}");
+        assert_eq!(peaks.log_bytes > 2000 * KIB, queue_durable, "{peaks:?}");
+        let lag = peaks.lag.expect("it is known").as_secs();
+        assert!((20..30).contains(&lag), "{peaks:?}");
+        assert_eq!(world.figures(PRIMARY).queue.late_peaks, peaks, "nobody had them begin anew");
+        world.order(PRIMARY, Command::ForgetPeaks);
+        world.write_done(0, 0, 12 * KIB);
+        world.pass(SECOND);
+        let queue = world.figures(PRIMARY).queue;
+        assert_eq!(queue.peaks, peaks, "those since the start stay");
+        let late = queue.late_peaks;
+        assert!(late.waiting_bytes < 20 * KIB && late.disk_bytes == 0 && late.log_bytes < 40 * KIB, "{late:?}");
+        assert!(late.lag.is_some_and(|lag| lag.as_secs() < 2), "{late:?}");
+    }
 }
 
 /// Twice as much is written as the link carries: no writer waits for the link, and memory takes over again once all has arrived.

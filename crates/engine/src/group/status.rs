@@ -16,6 +16,7 @@ use crate::peer::forks::{keeps_over, step_of_policy, would_yield};
 use crate::peer::logging;
 use crate::peer::repair::reads_regions;
 use crate::peer::resync::waits_for_order;
+use crate::peer::status::peaks;
 use crate::peer::verify;
 use crate::primary::Primary;
 use crate::primary::pace::paced_to;
@@ -135,19 +136,17 @@ impl ShownGroup<'_> {
         let ShownGroup { common, primary, .. } = self;
         let outbox = &primary.peer.outbox;
         let (queued, record) = outbox.queued();
+        let (peaks, late_peaks) = peaks(&primary.peer, common, now);
         let (held_up, held_up_limit) = primary.waiters().held_up(common, now.mono);
         QueueStatus {
             bytes: queued.bytes,
             items: queued.items,
             disk_bytes: outbox.stream().map_or(0, |stream| stream.queue().disk_bytes()),
-            disk_bytes_hwm: record.disk_peak_bytes,
             spilled_bytes: record.spilled_bytes,
             disk_has_failed: outbox.disk_has_failed(),
             log: logging::shown(outbox, common, now.mono),
-            bytes_hwm: record.peak.bytes,
-            items_hwm: record.peak.items,
-            late_bytes_hwm: record.late_peak.bytes,
-            late_items_hwm: record.late_peak.items,
+            peaks,
+            late_peaks,
             entered_bytes: record.entered_bytes,
             left_bytes: record.left_bytes,
             waits: common.counters.room_waits,

@@ -30,6 +30,7 @@ use crate::limits::{self, KIB};
 use crate::peer::Peer;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::{CatchUpSnapshot, SnapshotRates};
+use crate::peer::status::note_age;
 use crate::peer::streaming::{confirmed, step_begun};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::peer_copy::PeerCopy;
@@ -305,6 +306,7 @@ fn snapshot_ended(
     common.volumes.copies_mut().for_each(clear);
     common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
     peer.catch_up.sent_bytes += payload_bytes;
+    note_age(peer, cx.now);
     peer.reached.reach(cx.now.mono, wall, from.seq);
     common.compared(cx);
     cx.event(common.id(), Event::SnapshotEnded { at: from, sent_bytes: payload_bytes });

@@ -56,6 +56,7 @@ pub(crate) fn pump(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
     begin_filling(outbox, common, cx);
     outbox.log.note_whether_it_counts(cx.now.mono, common.serves() && outbox.log.is_wanted());
     let Outbox { log, sending, .. } = outbox;
+    let before = log.taken;
     if let Some(stream) = sending.stream_mut().filter(|_| log.gates()) {
         let queue = queue_of(stream);
         while let Some((index, parts)) = log.next_batch(common, queue, cx.now.mono) {
@@ -70,7 +71,23 @@ pub(crate) fn pump(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
         }
         log.release_logged(common);
     }
+    if outbox.log.taken > before {
+        note_fill(outbox);
+    }
     begin_opening(outbox, common, cx);
+}
+
+/// What the log holds for the peer counts in its peak.
+pub(crate) fn note_fill(outbox: &mut Outbox) {
+    if let (Some((log_bytes, _)), Some(stream)) = (filled(outbox), outbox.sending.stream_mut()) {
+        queue_of(stream).log_holds(log_bytes);
+    }
+}
+
+/// What the log holds for the peer, or is to hold, and may; `None`: it takes nothing.
+fn filled(outbox: &Outbox) -> Option<(u64, u64)> {
+    let stream = outbox.stream()?;
+    outbox.log.filled(stream.queue(), stream.clears_through(), outbox.reserved.both())
 }
 
 /// How long the disk of the log may take for a batch.
@@ -140,8 +157,7 @@ pub(crate) fn shown(outbox: &Outbox, common: &GroupCommon, now: Mono) -> QueueLo
             (QueueLogState::Filling, why)
         }
     };
-    let filled = outbox.stream().and_then(|s| log.filled(s.queue(), s.clears_through(), outbox.reserved.both()));
-    QueueLogStatus { state, why, off_for: log.off_for(now), filled }
+    QueueLogStatus { state, why, off_for: log.off_for(now), filled: filled(outbox) }
 }
 
 /// Whatever the peer may lack from here on is in the log.

@@ -283,23 +283,35 @@ pub struct VolumeView {
 }
 
 /// Writes waiting to be sent or confirmed, in memory and on disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QueueView {
     /// bytes waiting to be sent or confirmed, in memory
     pub bytes: u64,
     /// writes waiting to be sent or confirmed, those on disk too
     pub items: u64,
-    /// bytes: the most since the daemon's start
+    /// bytes of memory: the most since the daemon's start
     pub bytes_hwm: u64,
     /// writes: the most since the daemon's start
     pub items_hwm: u64,
-    /// bytes: the most since `queue --reset-peaks`, or the daemon's start
+    /// bytes of memory: the most since `queue --reset-peaks`, or the daemon's start
     #[serde(default)]
     pub reset_bytes_hwm: u64,
     /// writes: the most since then
     #[serde(default)]
     pub reset_items_hwm: u64,
+    /// bytes that waited, in memory and on disk together: the most since the daemon's start
+    #[serde(default)]
+    pub waiting_bytes_hwm: u64,
+    /// bytes that waited: the most since `queue --reset-peaks`, or the daemon's start
+    #[serde(default)]
+    pub reset_waiting_bytes_hwm: u64,
+    /// seconds: the oldest that the copy was since the daemon's start, as `lag_seconds`; `null`: never known
+    #[serde(default)]
+    pub lag_hwm_s: Option<f64>,
+    /// seconds: the oldest since `queue --reset-peaks`, or the daemon's start; `null`: never known
+    #[serde(default)]
+    pub reset_lag_hwm_s: Option<f64>,
     /// bytes a second that came in, lately
     #[serde(default)]
     pub entering_bytes_per_s: u64,
@@ -322,6 +334,9 @@ pub struct QueueView {
     /// bytes: the most that stood there since the daemon's start
     #[serde(default)]
     pub disk_bytes_hwm: u64,
+    /// bytes: the most since `queue --reset-peaks`, or the daemon's start
+    #[serde(default)]
+    pub reset_disk_bytes_hwm: u64,
     /// bytes of payload: sum of what was written there
     #[serde(default)]
     pub spilled_bytes: u64,
@@ -343,6 +358,12 @@ pub struct QueueView {
     /// bytes: what it may take, where writers begin to wait; 0: it takes nothing
     #[serde(default)]
     pub log_limit_bytes: u64,
+    /// bytes of the file: the most that the log took since the daemon's start
+    #[serde(default)]
+    pub log_bytes_hwm: u64,
+    /// bytes of the file: the most since `queue --reset-peaks`, or the daemon's start
+    #[serde(default)]
+    pub reset_log_bytes_hwm: u64,
     /// milliseconds: sum of the time writers waited for room
     pub blocked_ms: u64,
     /// writers that waited for room, by how long each waited; empty from an older daemon
@@ -372,6 +393,11 @@ impl QueueView {
         }
         let disk_limit_bytes = if self.disk_failed { self.disk_bytes } else { self.disk_limit_bytes };
         (self.bytes.saturating_add(self.disk_bytes), self.limit_bytes.saturating_add(disk_limit_bytes))
+    }
+
+    /// The most that waited since the peaks were reset, counted as now.
+    pub fn peak_of(&self) -> u64 {
+        if self.log_limit_bytes > 0 { self.reset_log_bytes_hwm } else { self.reset_waiting_bytes_hwm }
     }
 
     /// Of bytes, of writes, or of what writes cost in memory wherever their bytes are: whichever is nearest to its limit. 1.0: it is full.
