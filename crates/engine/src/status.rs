@@ -348,6 +348,8 @@ pub struct QueueStatus {
     pub disk_has_failed: bool,
     /// Of the disk queue, where it is one.
     pub log: QueueLogStatus,
+    /// The age of the oldest write that is not durable at the peer; zero: there is none. `None`: nothing goes in its order.
+    pub oldest_unconfirmed: Option<Duration>,
     /// Since the node started.
     pub peaks: QueuePeaks,
     /// Since [`crate::Command::ForgetPeaks`].
@@ -385,6 +387,8 @@ pub struct PeerStatus {
     pub role: Option<Role>,
     /// As the primary says; `None`: unknown, on a secondary that does not hear it.
     pub lag_bytes: Option<u64>,
+    /// Numbers of the order that are not durable at the secondary; `None`: unknown, or what is behind has no numbers.
+    pub lag_items: Option<u64>,
     /// `None`: unknown, or nothing was applied yet.
     pub lag: Option<Duration>,
     /// On a secondary: how long ago the primary was heard last, and how far behind it said that the copy was.

@@ -77,6 +77,11 @@ fn what_has_no_room_in_memory_waits_on_disk_and_is_sent_in_order() {
     let bytes = |key: &str| queue[key].as_u64().unwrap_or_else(|| panic!("{key}: {queue}"));
     assert!(bytes("disk_bytes") > 16 * MIB && bytes("bytes") <= MIB, "{queue}");
     assert!(bytes("disk_bytes_hwm") >= bytes("disk_bytes") && bytes("spilled_bytes") >= bytes("disk_bytes"), "{queue}");
+    let oldest = queue["oldest_unconfirmed_s"].as_f64().unwrap_or_else(|| panic!("nothing waits: {queue}"));
+    let peer = &status["peers"][0];
+    assert!(oldest > 0.0 && Some(oldest) <= peer["lag_seconds"].as_f64(), "{oldest}: {peer}");
+    assert_eq!(peer["lag_items"], queue["items"], "{status}");
+    assert_eq!(pair.status(Side::Far)["peers"][0]["lag_items"], Value::Null, "it does not hear its primary");
     // What waits is on disk for the most part, and its peak is of both.
     let waiting = bytes("bytes") + bytes("disk_bytes");
     for peak in ["waiting_bytes_hwm", "reset_waiting_bytes_hwm"] {
@@ -107,6 +112,7 @@ fn what_has_no_room_in_memory_waits_on_disk_and_is_sent_in_order() {
     pair.done(Side::Near, &["queue", GROUP, "--reset-peaks"]);
     let queue = &pair.status(Side::Near)["queue"];
     let bytes = |key: &str| queue[key].as_u64().unwrap_or_else(|| panic!("{key}: {queue}"));
+    assert_eq!(queue["oldest_unconfirmed_s"], 0.0, "nothing waits: {queue}");
     assert_eq!((bytes("reset_waiting_bytes_hwm"), bytes("reset_disk_bytes_hwm")), (0, 0), "{queue}");
     assert!(bytes("waiting_bytes_hwm") >= waiting && bytes("disk_bytes_hwm") > 16 * MIB, "{queue}");
     assert!(queue["reset_lag_hwm_s"].as_f64() < queue["lag_hwm_s"].as_f64(), "{queue}");

@@ -195,6 +195,11 @@ impl StreamQueue {
         self.items.get(self.unsent_from).is_some_and(|item| self.is_awaited(item))
     }
 
+    /// The primary's time of the oldest item.
+    pub fn oldest(&self) -> Option<Wall> {
+        self.items.front().map(|item| item.wall)
+    }
+
     /// Since when the oldest item is on its way to the peer, or there and not durable.
     pub fn oldest_sent(&self) -> Option<Mono> {
         self.sent_at.front().copied()

@@ -15,6 +15,8 @@ use core::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CopyLag {
     pub lag_bytes: u64,
+    /// Numbers that are not durable there; `None`: regions are behind, and have none.
+    pub lag_items: Option<u64>,
     /// `None`: unknown, nothing was applied yet.
     pub lag: Option<Duration>,
     /// The last write known to be applied, and its time.
@@ -55,6 +57,7 @@ impl Peer {
         let known = lag.is_some();
         CopyLag {
             lag_bytes: in_order.map_or_else(|| common.volumes.dirty_bytes(), |stream| stream.queue().bytes()),
+            lag_items: in_order.map(|stream| stream.queue().len()),
             lag,
             applied: self.reached.seq().filter(|_| known).map(|seq| (seq, wall)),
         }
@@ -86,6 +89,16 @@ fn age(peer: &Peer, now: Now) -> (Wall, Option<Duration>) {
     let lag = if in_step { by_wall } else { by_wall.max(now.mono.since(peer.reached.since())) };
     let known = wall != Wall(0) && peer.greeting.has_image();
     (wall, known.then_some(lag))
+}
+
+/// The age of the oldest write that is not durable at the peer; zero: there is none. `None`: nothing goes in its order, and what is dirty has
+/// no age.
+pub(crate) fn oldest_unconfirmed(peer: &Peer, now: Now) -> Option<Duration> {
+    let queue = peer.outbox.stream().filter(|stream| !stream.has_pass())?.queue();
+    let by_wall = queue.oldest().map(|wall| Duration::from_nanos(now.wall.0.saturating_sub(wall.0)));
+    // A wall clock that was set back would have it younger than it is.
+    let on_its_way = queue.oldest_sent().map(|since| now.mono.since(since));
+    Some(by_wall.max(on_its_way).unwrap_or_default())
 }
 
 // ---- peaks -----------------------------------------------------------------------------------------------------------

@@ -290,6 +290,10 @@ pub struct QueueView {
     pub bytes: u64,
     /// writes waiting to be sent or confirmed, those on disk too
     pub items: u64,
+    /// seconds: the age of the oldest write that is not durable at the other node, by the primary's clock; 0: there is none. `null`: nothing
+    /// is sent in its order, and what is dirty has no age
+    #[serde(default)]
+    pub oldest_unconfirmed_s: Option<f64>,
     /// bytes of memory: the most since the daemon's start
     pub bytes_hwm: u64,
     /// writes: the most since the daemon's start
@@ -438,8 +442,12 @@ pub struct PeerStatusView {
     /// bytes, on both nodes, as the primary reports: the queue, that is, what is not yet durable in the secondary's journal; during a
     /// sync, and without a stream, `dirty_bytes`. `null` on a secondary that has not heard its primary for 5 s or is not connected
     pub lag_bytes: Option<u64>,
+    /// writes, on both nodes: numbers of the order that are not durable in the secondary's journal. `null` where `lag_bytes` is, and while
+    /// what is behind is dirty regions
+    #[serde(default)]
+    pub lag_items: Option<u64>,
     /// seconds, age of what the secondary can present: now, less the primary's time of the last write that is applied, flushed and
-    /// recorded. So more than the age of the oldest write of `lag_bytes`. 0: everything is applied. `null` until something is, and where
+    /// recorded. So more than the age of the oldest write of `lag_bytes`, which is `queue.oldest_unconfirmed_s`. 0: everything is applied. `null` until something is, and where
     /// `lag_bytes` is
     pub lag_seconds: Option<f64>,
     /// seconds, on a secondary: how long ago the primary was last heard; `null`: not since this daemon's start

@@ -184,6 +184,7 @@ fn queue(snapshot: &GroupSnapshot) -> api::QueueView {
     api::QueueView {
         bytes: now.queue.bytes,
         items: now.queue.items,
+        oldest_unconfirmed_s: now.queue.oldest_unconfirmed.map(|age| age.as_secs_f64()),
         bytes_hwm: peaks.bytes,
         items_hwm: peaks.items,
         reset_bytes_hwm: late.bytes,
@@ -401,6 +402,7 @@ fn peer(node: &NodeName, group: &ConfiguredGroup, snapshot: &GroupSnapshot) -> a
         link_since_s: snapshot.link_for.as_secs_f64(),
         link_reason: link_view::link_reason(snapshot),
         lag_bytes: now.lag_bytes,
+        lag_items: now.lag_items,
         lag_seconds: now.lag.map(|lag| lag.as_secs_f64()),
         heard_s: now.reported.map(|reported| reported.since.as_secs_f64()),
         heard_lag_bytes: now.reported.map(|reported| reported.lag_bytes),

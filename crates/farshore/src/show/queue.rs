@@ -42,7 +42,7 @@ pub fn page(group: &GroupQueue, paint: &Paint) -> String {
     if let Some(paced_to) = queue.paced_to_bytes_per_s {
         line("Pace", &format!("writers are slowed down to {}/s (queue.pace)", show_size(paced_to)));
     }
-    line("Behind", &lag_text(group.lag_bytes, group.lag_seconds));
+    line("Behind", &(lag_text(group.lag_bytes, group.lag_seconds) + &oldest_write(queue)));
     line("Peak", &format!("{}{} since the start of the daemon", peak(queue), oldest(queue.lag_hwm_s)));
     if let Some(late) = late_peak(queue) {
         line("", &format!("{late} since the peaks were reset"));
@@ -111,9 +111,16 @@ fn late_peak(queue: &QueueView) -> Option<String> {
     let late =
         (queue.reset_waiting_bytes_hwm, queue.reset_disk_bytes_hwm, queue.reset_log_bytes_hwm, queue.reset_items_hwm);
     let differs = since_start != late || queue.lag_hwm_s != queue.reset_lag_hwm_s;
-    let of = |bytes: u64, place: &str| if bytes > 0 { format!(", {} {place}", show_size(bytes)) } else { String::new() };
+    let of =
+        |bytes: u64, place: &str| if bytes > 0 { format!(", {} {place}", show_size(bytes)) } else { String::new() };
     let (disk, log) = (of(late.1, "on disk"), of(late.2, "in the log"));
     differs.then(|| format!("{}{disk}{log}, {} writes{}", show_size(late.0), late.3, oldest(queue.reset_lag_hwm_s)))
+}
+
+/// `; the oldest write waits for 4.1 s`.
+pub fn oldest_write(queue: &QueueView) -> String {
+    let waits = queue.oldest_unconfirmed_s.filter(|_| queue.items > 0);
+    waits.map(|age| format!("; the oldest write waits for {}", show_seconds(age))).unwrap_or_default()
 }
 
 /// `, 4.9 s behind`.
@@ -184,6 +191,7 @@ mod tests {
                 reset_items_hwm: 300,
                 waiting_bytes_hwm: 32 << 20,
                 reset_waiting_bytes_hwm: 20 << 20,
+                oldest_unconfirmed_s: Some(4.5),
                 lag_hwm_s: Some(12.0),
                 reset_lag_hwm_s: Some(5.5),
                 entering_bytes_per_s: 3 << 20,
@@ -209,7 +217,7 @@ mod tests {
             In        3 MiB/s\n  \
             Out       1 MiB/s\n  \
             Full in   24 s\n  \
-            Behind    16 MiB, 4.9 s\n  \
+            Behind    16 MiB, 4.9 s; the oldest write waits for 4.5 s\n  \
             Peak      32 MiB (50 %), 480 writes, 12 s behind since the start of the daemon\n  \
             \u{20}         20 MiB, 300 writes, 5.5 s behind since the peaks were reset\n  \
             Writers   no writer waited; 0 wait now\n";
