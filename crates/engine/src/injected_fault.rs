@@ -130,6 +130,8 @@ faults! {
         "A repair that cannot read its region ends the stream, and whoever waits for the peer is answered without it.";
     AnsweredBeforeDegraded, "answered-before-degraded", "P1",
         "A primary whose link fell answers its held writers first and leaves replicating afterwards.";
+    LinkWeightIgnored, "link-weight-ignored", "P8",
+        "Groups share their link evenly, whatever their weights.";
     LadderPromisesSync, "ladder-promises-sync", "P1",
         "A mode ladder that goes down answers writers as the fallback does, and tells nobody.";
     ApplyBeforeJournal, "apply-before-journal", "P2",
