@@ -160,6 +160,17 @@ fn a_ring_that_wraps_keeps_the_order_over_lost_links() {
     assert!(world.figures(PRIMARY).queue.spilled_bytes > 3 * MIB, "{:?}", world.figures(PRIMARY).queue);
 }
 
+/// The ring is full for seconds: writers wait for places that the peer frees, each for a moment, and nothing in it is written over before.
+#[test]
+fn a_ring_that_stays_full_keeps_its_order() {
+    let mut world = in_step(SimOptions { bytes_per_s: 400_000, ..small_memory(512 * KIB) });
+    let resynced = world.figures(PRIMARY).resynced_bytes;
+    let longest = writes(&mut world, 3000);
+    assert!((20 * MILLISECOND..SECOND).contains(&longest), "it was full: {longest} ns");
+    drains_in_order(&mut world, resynced);
+    assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueFetchFailed), 0);
+}
+
 // proves: rule 10
 /// Memory and disk are full: `queue.when_full` decides. Either way what was written is dirty, and an update sync brings it.
 #[test]

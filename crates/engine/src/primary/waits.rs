@@ -185,7 +185,7 @@ fn as_in_async(primary: &Primary, common: &GroupCommon) -> bool {
 
 /// A full queue gives its order up, and nobody waits for room.
 fn holds_nobody_up(primary: &Primary, common: &GroupCommon) -> bool {
-    as_in_async(primary, common) && common.settings.when_full() == WhenFull::Bitmap
+    as_in_async(primary, common) && common.settings.when_full() == WhenFull::Bitmap && !injected(Fault::SuperasyncWaits)
 }
 
 /// Who waits for this node's disk queue alone waits for neither link nor peer; but for no longer than for those, and hardly at all where
