@@ -140,6 +140,35 @@ fn a_log_whose_disk_hangs_closes_and_opens_again() {
 }
 
 // proves: P8
+/// The same in `superasync`: writers wait for hardly longer than a tenth of a second, and no more than once in five seconds where the disk
+/// answers, and takes too long for each batch. The order is kept.
+#[test]
+fn in_superasync_a_log_whose_disk_is_slow_holds_nobody_up() {
+    for (cut, queue_ns) in [(false, 25 * SECOND), (true, 25 * SECOND), (false, 300 * MILLISECOND)] {
+        let mut world = in_step(SimOptions { modes: vec![Mode::Superasync], ..logged(4 * MIB) });
+        let resynced = world.figures(PRIMARY).resynced_bytes;
+        if cut {
+            world.cut([false; 2]);
+        }
+        world.cluster[PRIMARY].storage.trouble.queue_ns = queue_ns;
+        let from = world.now();
+        let mut waited = 0;
+        while world.now() < from + 12 * SECOND {
+            let took = world.write_done(0, world.now() / MILLISECOND % 100 * 4 * KIB, 4 * KIB);
+            assert!(took < 250 * MILLISECOND, "{took} ns");
+            waited += u32::from(took > 50 * MILLISECOND);
+            // While the log is closed memory alone holds what the link does not take.
+            world.pass(if cut { 400 } else { 20 } * MILLISECOND);
+        }
+        assert!((1..=3).contains(&waited), "{waited} writes waited");
+        assert!(world.coverage(PRIMARY, CoveragePoint::QueueLogHung) > 0);
+        world.cluster[PRIMARY].storage.trouble.queue_ns = 0;
+        drains_in_order(&mut world, resynced);
+        world.until("it is open again", |world| opened(world) > 1);
+    }
+}
+
+// proves: P8
 /// All disks of the primary hang, those of its records too: writers wait until they answer, and nothing is lost or out of order.
 #[test]
 fn what_waits_for_a_log_and_records_that_hang_goes_on_with_them() {

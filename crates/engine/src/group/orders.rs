@@ -15,7 +15,7 @@ use crate::injected_fault::{Fault, injected};
 use crate::peer::detached::{NOTHING_IN_ORDER, sync_has_nothing};
 use crate::peer::logging;
 use crate::peer::orders::{FULL_UNDER_WAY, open_choice, under_way};
-use crate::peer::{Peer, verify};
+use crate::peer::{Peer, status, verify};
 use crate::primary::aside::{command_aside, command_rejoin};
 use crate::primary::steps::end_lowering;
 use crate::records::bits::AfterBits;
@@ -173,7 +173,7 @@ fn set(group: &mut Group, cx: &mut Cx, id: CommandId, settings: Settings) {
 }
 
 fn forget_peaks(peer: &mut Peer, cx: &mut Cx, id: CommandId) {
-    peer.outbox.forget_peaks();
+    status::forget_peaks(peer);
     cx.answer(id, CommandResult::Done("the queue's peaks are counted from now on".into()));
 }
 
