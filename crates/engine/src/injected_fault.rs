@@ -86,6 +86,14 @@ faults! {
         "The log of the queue lets go of what the peer has applied or this node has flushed, and not both.";
     HungLogWaitedFor, "hung-log-waited-for", "P8",
         "Writers wait for the disk of the log of the queue for as long as that hangs.";
+    OwnDiskWaitedFor, "own-disk-waited-for", "P8",
+        "In superasync writers wait for the disk of this node's own queue as long as in other modes.";
+    SuperasyncWaits, "superasync-waits", "P8",
+        "In superasync writers wait for room in a full queue as in async.";
+    PacedTimeCounted, "paced-time-counted", "rule 10",
+        "The time in which writers were slowed down on purpose counts as time that they waited for room.";
+    PlacesFreedEarly, "places-freed-early", "rule 10",
+        "Places of the disk queue are given out again before the peer has what stands there.";
     SpilledSentAsZeroes, "spilled-sent-as-zeroes", "rule 4, P2",
         "What stands in the disk queue alone is sent as zeroes, and not read back.";
     FetchedMixedUp, "fetched-mixed-up", "rule 4, P2",
@@ -142,6 +150,10 @@ faults! {
         "A repair that cannot read its region ends the stream, and whoever waits for the peer is answered without it.";
     AnsweredBeforeDegraded, "answered-before-degraded", "P1",
         "A primary whose link fell answers its held writers first and leaves replicating afterwards.";
+    LadderAboveSet, "ladder-above-set", "P1",
+        "A mode ladder that goes up again has writers wait as in sync, whatever mode is set.";
+    LinkWeightIgnored, "link-weight-ignored", "P8",
+        "Groups share their link evenly, whatever their weights.";
     LadderPromisesSync, "ladder-promises-sync", "P1",
         "A mode ladder that goes down answers writers as the fallback does, and tells nobody.";
     ApplyBeforeJournal, "apply-before-journal", "P2",

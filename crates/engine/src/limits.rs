@@ -218,6 +218,10 @@ pub const LINK_WEIGHT_MAX: u8 = 100;
 /// While the mode ladder is down the line is looked at so often. While it is not, who waits is looked at as often.
 pub const LADDER_LOOK: Duration = Duration::from_millis(100);
 
+/// Where a full queue holds nobody up, nobody waits longer for the disk of this node's own queue: 0.1 s is what people begin to notice, and
+/// five times what a disk needs for a batch and a flush.
+pub const OWN_DISK_PATIENCE: Duration = Duration::from_millis(100);
+
 /// A peer that was heard so lately is slow, and not lost: two of its heartbeats.
 pub const LADDER_HEARS: Duration = Duration::from_millis(2 * HEARTBEAT_EVERY.as_millis() as u64);
 
@@ -320,6 +324,9 @@ pub const STREAM_TAIL_BYTES_UNMEASURED: u64 = MIB;
 /// Snapshots with little in them follow each other at this distance: each costs a flush of every volume on both nodes, and what
 /// is overwritten in the meantime travels once.
 pub const SNAPSHOT_EVERY: Duration = Duration::from_secs(1);
+
+/// Between two snapshots the copy does not move: while one takes longer than this, people are told how much the link would have to carry more.
+pub const SNAPSHOT_WITHIN: Duration = Duration::from_secs(30);
 
 /// After live writes did not fit beside a sync, snapshots go on for this long before the stream is tried again: writers that
 /// come in bursts would make it begin and give up over and over.

@@ -430,7 +430,8 @@ impl Node {
         self.in_group(id, Group::end_turn);
         let Some(group) = self.groups.get(&id) else { return };
         if let Some(l) = self.links.get_mut(&group.peer()) {
-            l.offer(id, group.common().settings.link_weight);
+            let weight = group.common().settings.link_weight;
+            l.offer(id, if injected(Fault::LinkWeightIgnored) { limits::LINK_WEIGHT_DEFAULT } else { weight });
         }
     }
 

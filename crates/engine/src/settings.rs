@@ -3,6 +3,7 @@
 
 use core::time::Duration;
 
+use crate::injected_fault::{Fault, injected};
 use crate::limits;
 use crate::state::{AfterForcedFailover, Degrade, Fold, Mode, Policy, WhenFull};
 
@@ -80,6 +81,12 @@ impl Settings {
     /// What becomes of a write that finds the queue full, as mode and setting have it together.
     pub fn when_full(&self) -> WhenFull {
         if self.mode == Mode::Superasync { WhenFull::Bitmap } else { self.when_full }
+    }
+
+    /// How long a writer waits for the disk of this node's own queue at most.
+    pub(crate) fn own_disk_limit(&self, holds_nobody_up: bool) -> Duration {
+        let is_short = holds_nobody_up && !injected(Fault::OwnDiskWaitedFor);
+        if is_short { limits::OWN_DISK_PATIENCE.min(self.wait_limit) } else { self.wait_limit }
     }
 
     /// The ladder, if these settings have one: `strict` answers nobody without the peer, and a step goes down.

@@ -330,6 +330,36 @@ pub struct QueueLogStatus {
     pub filled: Option<(u64, u64)>,
 }
 
+/// The most of each, whenever that was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueuePeaks {
+    /// In memory.
+    pub bytes: u64,
+    /// All of them, in memory or on disk.
+    pub items: u64,
+    /// Of what waits, in memory or on disk.
+    pub waiting_bytes: u64,
+    /// On disk alone.
+    pub disk_bytes: u64,
+    /// What the log held for the peer.
+    pub log_bytes: u64,
+    /// The age of what the peer could present; `None`: never known.
+    pub lag: Option<Duration>,
+}
+
+impl QueuePeaks {
+    pub(crate) fn raise(&mut self, by: &QueuePeaks) {
+        *self = QueuePeaks {
+            bytes: self.bytes.max(by.bytes),
+            items: self.items.max(by.items),
+            waiting_bytes: self.waiting_bytes.max(by.waiting_bytes),
+            disk_bytes: self.disk_bytes.max(by.disk_bytes),
+            log_bytes: self.log_bytes.max(by.log_bytes),
+            lag: self.lag.max(by.lag),
+        };
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QueueStatus {
     /// In memory.
@@ -338,20 +368,18 @@ pub struct QueueStatus {
     pub items: u64,
     /// Payload that stands on disk alone.
     pub disk_bytes: u64,
-    /// The most of that since the node started.
-    pub disk_bytes_hwm: u64,
     /// Sum of what was written to the disk queue.
     pub spilled_bytes: u64,
     /// It cannot be written: nothing is spilled before the next stream begins.
     pub disk_has_failed: bool,
     /// Of the disk queue, where it is one.
     pub log: QueueLogStatus,
-    /// The most since the node started.
-    pub bytes_hwm: u64,
-    pub items_hwm: u64,
-    /// The most since [`crate::Command::ForgetPeaks`].
-    pub late_bytes_hwm: u64,
-    pub late_items_hwm: u64,
+    /// The age of the oldest write that is not durable at the peer; zero: there is none. `None`: nothing goes in its order.
+    pub oldest_unconfirmed: Option<Duration>,
+    /// Since the node started.
+    pub peaks: QueuePeaks,
+    /// Since [`crate::Command::ForgetPeaks`].
+    pub late_peaks: QueuePeaks,
     /// Sums: what came in, and what went out as it was durable at the peer. What is dropped when the order ends is in neither.
     pub entered_bytes: u64,
     pub left_bytes: u64,
@@ -385,6 +413,8 @@ pub struct PeerStatus {
     pub role: Option<Role>,
     /// As the primary says; `None`: unknown, on a secondary that does not hear it.
     pub lag_bytes: Option<u64>,
+    /// Numbers of the order that are not durable at the secondary; `None`: unknown, or what is behind has no numbers.
+    pub lag_items: Option<u64>,
     /// `None`: unknown, or nothing was applied yet.
     pub lag: Option<Duration>,
     /// On a secondary: how long ago the primary was heard last, and how far behind it said that the copy was.
@@ -410,8 +440,9 @@ pub struct SyncStatus {
     pub sent_bytes: u64,
     /// Which snapshot of this catch-up travels; `None`: regions travel in the stream.
     pub snapshot: Option<u64>,
-    /// During the snapshot before: regions that writers dirtied, each counted once, and what reached the peer. While the
-    /// first is more than the second, the difference is the bandwidth that is missing to catch up.
+    /// During the snapshot before: regions that writers dirtied, each counted once, and what reached the peer.
     pub dirtied_bytes_per_s: Option<u64>,
     pub carried_bytes_per_s: Option<u64>,
+    /// What the link would have to carry more, to catch up or for a copy that moves as often as [`crate::limits::SNAPSHOT_WITHIN`] says.
+    pub missing_bytes_per_s: Option<u64>,
 }

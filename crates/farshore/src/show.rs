@@ -377,16 +377,18 @@ fn behind(group: &GroupView, peer: &PeerStatusView) -> String {
     match show_size(peer.dirty_bytes) {
         _ if in_step && peer.dirty_bytes == 0 => "nothing".to_owned(),
         dirty_text if in_step => format!("nothing; {dirty_text} still dirty from writes that the peer has"),
-        dirty => format!("{}; {dirty} dirty", lag(peer)),
+        dirty => format!("{}{}; {dirty} dirty", lag(peer), queue::oldest_write(&group.queue)),
     }
 }
 
 /// How far a copy is behind only its primary knows.
 fn copy_behind(peer: &PeerStatusView) -> String {
     if peer.lag_bytes.is_some() {
+        let items = peer.lag_items.filter(|items| *items > 0).map(|items| format!("; {items} writes"));
+        let behind = lag(peer) + &items.unwrap_or_default();
         return match show_size(peer.dirty_bytes) {
-            _ if peer.dirty_bytes == 0 => lag(peer),
-            dirty => format!("{}; {dirty} dirty on {}", lag(peer), peer.node),
+            _ if peer.dirty_bytes == 0 => behind,
+            dirty => format!("{behind}; {dirty} dirty on {}", peer.node),
         };
     }
     match (peer.heard_s, peer.heard_lag_bytes) {

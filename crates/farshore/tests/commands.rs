@@ -304,6 +304,7 @@ fn with_a_peer() -> Reply {
         link_since_s: 1.0,
         link_reason: None,
         lag_bytes: None,
+        lag_items: None,
         lag_seconds: None,
         heard_s: None,
         heard_lag_bytes: None,
@@ -319,8 +320,7 @@ fn with_a_peer() -> Reply {
 #[test]
 fn events_say_that_the_peers_are_not_known() {
     let slow = Reply::error(ErrorCode::Failed, "this is not done after 8s");
-    let puppet = Puppet::start(vec![events("alpha", 1..=2, false), slow]);
-    let output = puppet.run(&["events"]);
+    let output = Puppet::start(vec![events("alpha", 1..=2, false), slow]).run(&["events"]);
     expect(&output, 1, "the events of other nodes are missing here: this is not done after 8s");
     assert_eq!(said(&output).lines().count(), 2, "{output:?}");
     expect(&Puppet::start(vec![events("alpha", 1..=2, false)]).run(&["events", "--local"]), 0, "of alpha");

@@ -67,7 +67,7 @@ fn resynced(pair: &Pair) -> u64 {
 // proves: P2, P5
 #[test]
 fn what_has_no_room_in_memory_waits_on_disk_and_is_sent_in_order() {
-    let pair = over_a_relay(ON_DISK);
+    let mut pair = over_a_relay(ON_DISK);
     let before = resynced(&pair);
     cut(&pair);
     write(&pair, 20);
@@ -77,6 +77,27 @@ fn what_has_no_room_in_memory_waits_on_disk_and_is_sent_in_order() {
     let bytes = |key: &str| queue[key].as_u64().unwrap_or_else(|| panic!("{key}: {queue}"));
     assert!(bytes("disk_bytes") > 16 * MIB && bytes("bytes") <= MIB, "{queue}");
     assert!(bytes("disk_bytes_hwm") >= bytes("disk_bytes") && bytes("spilled_bytes") >= bytes("disk_bytes"), "{queue}");
+    let oldest = queue["oldest_unconfirmed_s"].as_f64().unwrap_or_else(|| panic!("nothing waits: {queue}"));
+    let peer = &status["peers"][0];
+    assert!(oldest > 0.0 && Some(oldest) <= peer["lag_seconds"].as_f64(), "{oldest}: {peer}");
+    assert_eq!(peer["lag_items"], queue["items"], "{status}");
+    assert_eq!(pair.status(Side::Far)["peers"][0]["lag_items"], Value::Null, "it does not hear its primary");
+    // What waits is on disk for the most part, and its peak is of both.
+    let waiting = bytes("bytes") + bytes("disk_bytes");
+    for peak in ["waiting_bytes_hwm", "reset_waiting_bytes_hwm"] {
+        assert!(bytes(peak) >= waiting, "{peak} of {waiting}: {queue}");
+    }
+    let stats = pair.done(Side::Near, &["stats", "200ms", "1", "--json", "--group", GROUP]);
+    let stats: Value = serde_json::from_str(stats.trim()).expect("a document");
+    let shown = &stats["groups"][0]["queue"];
+    assert!(shown["reset_waiting_bytes_hwm"].as_u64() >= Some(waiting), "{shown}");
+    let table = pair.done(Side::Near, &["stats", "200ms", "1"]);
+    let size = |text: &str| text.split_once(" MiB").and_then(|(number, _)| number.trim().parse::<f64>().ok());
+    let row = table.lines().nth(1).unwrap_or_default();
+    let (waits, peak) = row.split_once(" writes").unwrap_or_default();
+    let waits = waits.rsplit_once(" MiB, ").and_then(|(before, _)| before.rsplit("  ").next()?.trim().parse().ok());
+    assert!(waits > Some(16.0) && size(peak) >= waits, "PEAK is less than WAITS: {table}");
+    assert!(pair.counter(Side::Near, "group.g.queue_waiting_peak_bytes") >= waiting);
     assert_eq!((bytes("disk_limit_bytes"), &queue["disk_failed"]), (64 * MIB, &false.into()));
     for words in [&["queue", GROUP][..], &["status", GROUP]] {
         let page = pair.done(Side::Near, words);
@@ -87,6 +108,14 @@ fn what_has_no_room_in_memory_waits_on_disk_and_is_sent_in_order() {
     pair.relay().restore();
     pair.wait_for(Side::Near, "replicating");
     assert_eq!(resynced(&pair), before, "there was a resync:\n{}", pair.log(Side::Near));
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["queue", GROUP, "--reset-peaks"]);
+    let queue = &pair.status(Side::Near)["queue"];
+    let bytes = |key: &str| queue[key].as_u64().unwrap_or_else(|| panic!("{key}: {queue}"));
+    assert_eq!(queue["oldest_unconfirmed_s"], 0.0, "nothing waits: {queue}");
+    assert_eq!((bytes("reset_waiting_bytes_hwm"), bytes("reset_disk_bytes_hwm")), (0, 0), "{queue}");
+    assert!(bytes("waiting_bytes_hwm") >= waiting && bytes("disk_bytes_hwm") > 16 * MIB, "{queue}");
+    assert!(queue["reset_lag_hwm_s"].as_f64() < queue["lag_hwm_s"].as_f64(), "{queue}");
     heals(pair);
 }
 

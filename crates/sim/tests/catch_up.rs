@@ -86,6 +86,35 @@ fn under_twice_the_link_the_recovery_point_moves_and_nobody_waits() {
 }
 
 // proves: P5, rule 8
+/// Writers overwrite two MiB again and again, for which the link needs a minute. Each snapshot takes that long, though it brings what they dirty:
+/// the copy moves with each minute only, and status names what the link lacks for one each half minute. With less to overwrite nothing is lacking.
+#[test]
+fn a_snapshot_of_a_minute_names_what_a_copy_each_half_minute_lacks() {
+    for (seconds, is_named) in [(60, true), (20, false)] {
+        let hot_bytes = 2 * MIB;
+        let rate = hot_bytes / seconds;
+        let mut world = after_an_outage(SimOptions { bytes_per_s: rate, ..slow_link() });
+        sync(&mut world);
+        let mut points = vec![recovery_point(&world)];
+        load(&mut world, 3 * rate, 6 * seconds, |world| points.push(recovery_point(world)));
+        let stands = points.chunk_by(|a, b| a == b).map(<[u64]>::len).max().unwrap_or_default();
+        assert_eq!(stands > 30, is_named, "the copy stood still for {stands} s");
+        let figures = world.figures(0);
+        let missing = figures.sync.and_then(|sync| sync.missing_bytes_per_s).expect("snapshots go on");
+        let why = figures.reason;
+        if is_named {
+            // What two MiB in 30 s are, less what the line is; frames take a part of that.
+            let lacking = hot_bytes / 30 - rate;
+            assert!((lacking * 9 / 10..lacking * 12 / 10).contains(&missing), "{missing} of {lacking}: {why}");
+            let named = format!(" {} KiB/s are missing for a copy that moves every 30 s", missing.div_ceil(KIB));
+            assert!(why.ends_with(&named), "{why}");
+        } else {
+            assert!(missing < rate / 10 && !why.contains("every 30 s"), "{missing}: {why}");
+        }
+    }
+}
+
+// proves: P5, rule 8
 #[test]
 fn load_that_fits_ends_in_step_while_it_goes_on() {
     let mut world = after_an_outage(slow_link());
@@ -339,6 +368,19 @@ const REACHED: &[(&str, &[BranchCount])] = &[
         &[(1, CoveragePoint::ForkKept, 1), (0, CoveragePoint::ForkYielded, 1), (0, CoveragePoint::DeltaSaved, 1)],
     ),
     ("fork-overwritten", &[(1, CoveragePoint::FullSyncBegan, 1), (0, CoveragePoint::SyncLeftDelta, 1)]),
+    ("spill", &[(0, CoveragePoint::QueueSpilled, 3), (0, CoveragePoint::QueueFetched, 3)]),
+    (
+        "spill-link-lost",
+        &[
+            (0, CoveragePoint::QueueSpilled, 3),
+            (0, CoveragePoint::QueueFetched, 3),
+            (0, CoveragePoint::QueueContinued, 1),
+        ],
+    ),
+    ("spill-wrap", &[(0, CoveragePoint::QueueSpilled, 9), (0, CoveragePoint::QueueContinued, 1)]),
+    ("younger-image", &[(0, CoveragePoint::QueueSpilled, 3), (0, CoveragePoint::QueueLeftForYoungerImage, 1)]),
+    ("ladder", &[(0, CoveragePoint::LadderSteppedDown, 1), (0, CoveragePoint::LadderSteppedUp, 1)]),
+    ("ladder-nearsync", &[(0, CoveragePoint::LadderSteppedDown, 1), (0, CoveragePoint::LadderSteppedUp, 1)]),
     ("durable", &[(0, CoveragePoint::QueueLogOpened, 1)]),
     ("durable-sync-mode", &[(0, CoveragePoint::QueueLogOpened, 1)]),
     ("durable-link-lost", &[(0, CoveragePoint::QueueContinued, 1)]),

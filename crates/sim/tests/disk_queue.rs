@@ -1,10 +1,10 @@
 //! A queue that has no room in memory goes on in the disk queue, in order: no resync, whatever the link does meanwhile.
 // proves: rule 10
 
-use engine::Store;
 use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
 use engine::state::{Degrade, Mode, Policy, State, WhenFull};
+use engine::{Command, Store};
 use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
@@ -62,6 +62,40 @@ fn an_outage_costs_no_resync_while_the_disk_queue_has_room() {
     drains_in_order(&mut world, resynced);
     assert!(world.coverage(PRIMARY, CoveragePoint::QueueSpilled) > 0);
     assert!(world.coverage(PRIMARY, CoveragePoint::QueueFetched) > 0);
+}
+
+// proves: P8
+/// After an outage of 20 s the peaks say how much waited, in memory and on disk, and how old the copy was; and they begin anew where somebody
+/// wants that.
+#[test]
+fn peaks_are_of_all_that_waited_and_of_the_oldest_copy() {
+    for queue_durable in [false, true] {
+        let mut world = in_step(SimOptions { queue_durable, ..small_memory(8 * MIB) });
+        world.pass(SECOND);
+        world.cut([false; 2]);
+        writes(&mut world, 2000);
+        world.pass(20 * SECOND);
+        let queue = world.figures(PRIMARY).queue;
+        let resynced = world.figures(PRIMARY).resynced_bytes;
+        drains_in_order(&mut world, resynced);
+        world.pass(5 * SECOND);
+        let peaks = world.figures(PRIMARY).queue.peaks;
+        assert!(peaks.waiting_bytes >= queue.bytes + queue.disk_bytes && peaks.waiting_bytes < 2500 * KIB, "{peaks:?}");
+        assert!(peaks.bytes <= 300 * KIB && peaks.disk_bytes >= queue.disk_bytes, "{peaks:?}");
+        assert!(peaks.log_bytes >= queue.log.filled.map_or(0, |(bytes, _)| bytes), "{peaks:?}");
+        assert_eq!(peaks.log_bytes > 2000 * KIB, queue_durable, "{peaks:?}");
+        let lag = peaks.lag.expect("it is known").as_secs();
+        assert!((20..30).contains(&lag), "{peaks:?}");
+        assert_eq!(world.figures(PRIMARY).queue.late_peaks, peaks, "nobody had them begin anew");
+        world.order(PRIMARY, Command::ForgetPeaks);
+        world.write_done(0, 0, 12 * KIB);
+        world.pass(SECOND);
+        let queue = world.figures(PRIMARY).queue;
+        assert_eq!(queue.peaks, peaks, "those since the start stay");
+        let late = queue.late_peaks;
+        assert!(late.waiting_bytes < 20 * KIB && late.disk_bytes == 0 && late.log_bytes < 40 * KIB, "{late:?}");
+        assert!(late.lag.is_some_and(|lag| lag.as_secs() < 2), "{late:?}");
+    }
 }
 
 /// Twice as much is written as the link carries: no writer waits for the link, and memory takes over again once all has arrived.
@@ -124,6 +158,17 @@ fn a_ring_that_wraps_keeps_the_order_over_lost_links() {
     }
     drains_in_order(&mut world, resynced);
     assert!(world.figures(PRIMARY).queue.spilled_bytes > 3 * MIB, "{:?}", world.figures(PRIMARY).queue);
+}
+
+/// The ring is full for seconds: writers wait for places that the peer frees, each for a moment, and nothing in it is written over before.
+#[test]
+fn a_ring_that_stays_full_keeps_its_order() {
+    let mut world = in_step(SimOptions { bytes_per_s: 400_000, ..small_memory(512 * KIB) });
+    let resynced = world.figures(PRIMARY).resynced_bytes;
+    let longest = writes(&mut world, 3000);
+    assert!((20 * MILLISECOND..SECOND).contains(&longest), "it was full: {longest} ns");
+    drains_in_order(&mut world, resynced);
+    assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueFetchFailed), 0);
 }
 
 // proves: rule 10
@@ -262,6 +307,35 @@ fn a_slow_disk_queue_holds_nobody_longer_than_wait_limit() {
     let longest = world.now() - began;
     assert!((2 * SECOND..3 * SECOND).contains(&longest), "{longest} ns");
     assert!(world.coverage(PRIMARY, CoveragePoint::QueueSpilled) > 0);
+}
+
+// proves: P8, rule 10
+/// The same where nobody waits for room: the order is given up instead, with the link up and down, and an update sync brings what was queued.
+#[test]
+fn in_superasync_a_slow_disk_queue_holds_nobody_up() {
+    let slow = SimOptions { bytes_per_s: 20_000, ..small_memory(8 * MIB) };
+    for (mode, when_full) in [(Mode::Superasync, WhenFull::Block), (Mode::Async, WhenFull::Bitmap)] {
+        for cut in [false, true] {
+            let mut world = in_step(SimOptions { modes: vec![mode], when_full, ..slow.clone() });
+            if cut {
+                world.cut([false; 2]);
+            }
+            for queue_ns in [3 * SECOND / 2, 60 * SECOND] {
+                world.cluster[PRIMARY].storage.trouble.queue_ns = queue_ns;
+                let write = |n: u64| ((n % 2) as u16, n / 2 * 8 * KIB % (960 * KIB));
+                let began = world.now();
+                let asked: Vec<_> = (0..200).map(write).map(|(volume, at)| world.write(volume, at, 8 * KIB)).collect();
+                assert!(asked.into_iter().all(|id| world.answer(id).0));
+                let longest = world.now() - began;
+                assert!(longest < 250 * MILLISECOND, "{mode:?}, cut {cut}: {longest} ns");
+            }
+            assert!(world.coverage(PRIMARY, CoveragePoint::QueueSpilled) > 0);
+            world.cluster[PRIMARY].storage.trouble.queue_ns = 0;
+            world.restore_path();
+            world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
+            world.drain();
+        }
+    }
 }
 
 // proves: P9, rule 10

@@ -185,8 +185,8 @@ fn a_queue_holds_no_more_than_it_may() {
             world.pass(20 * MILLISECOND);
         }
         let queue = world.figures(0).queue;
-        let almost = queue.bytes_hwm + 40 * KIB > queue_bytes || queue.items_hwm + 4 > queue_items;
-        assert!(almost && queue.bytes_hwm <= queue_bytes && queue.items_hwm <= queue_items, "{queue:?}");
+        let almost = queue.peaks.bytes + 40 * KIB > queue_bytes || queue.peaks.items + 4 > queue_items;
+        assert!(almost && queue.peaks.bytes <= queue_bytes && queue.peaks.items <= queue_items, "{queue:?}");
     }
 }
 

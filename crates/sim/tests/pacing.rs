@@ -67,7 +67,7 @@ fn no_tenth_of_the_queue_slows_writers_to_less_than_half() {
         assert!(pair[1].1 <= 2 * pair[0].1 + MILLISECOND, "{steps:?}");
     }
     let queue = world.figures(PRIMARY).queue;
-    assert!(queue.bytes_hwm < MIB - MIB / 20, "{queue:?}");
+    assert!(queue.peaks.bytes < MIB - MIB / 20, "{queue:?}");
     assert_eq!(world.figures(PRIMARY).state, State::Replicating);
     world.drain();
 }
@@ -78,7 +78,7 @@ fn without_it_the_queue_becomes_full() {
     let mut world = paced(None, 0);
     writes(&mut world, 3000);
     let queue = world.figures(PRIMARY).queue;
-    assert!(queue.bytes_hwm > MIB - MIB / 50, "{queue:?}");
+    assert!(queue.peaks.bytes > MIB - MIB / 50, "{queue:?}");
     assert_eq!(world.coverage(PRIMARY, CoveragePoint::WriterPaced), 0);
 }
 

@@ -188,3 +188,78 @@ fn a_primary_that_was_promoted_within_the_session_reports_as_any_other() {
     let moved = copied(&world).0 - before.0;
     assert!(moved > 18 * SECOND, "the time of an idle copy moves on: {moved}");
 }
+
+// proves: P5, rule 19
+/// The link is down for 20 s: the primary says how old the oldest write is that its peer lacks, and how many those are. The secondary does not know.
+/// Over a slow link both nodes say how many there are, and afterwards that there are none.
+#[test]
+fn both_nodes_say_how_many_writes_the_copy_lacks_and_the_primary_how_old_they_are() {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    world.write_done(0, 0, 8 * KIB);
+    world.until("in step", |world| world.figures(0).state == State::Replicating && world.in_step());
+    world.pass(3 * SECOND);
+    let shown = |world: &ScenarioWorld| {
+        let (near, far) = (world.figures(0), world.figures(1));
+        let oldest = near.queue.oldest_unconfirmed.map(|age| age.as_secs());
+        (oldest, near.peer.lag_items, far.peer.lag_items)
+    };
+    assert_eq!(shown(&world), (Some(0), Some(0), Some(0)));
+    world.cut([false; 2]);
+    for n in 0..10 {
+        world.write_done(0, n * 16 * KIB, 8 * KIB);
+    }
+    world.pass(20 * SECOND);
+    world.write_done(0, 0, 8 * KIB);
+    assert_eq!(shown(&world), (Some(20), Some(11), None));
+    world.restore_path();
+    world.until("in step", |world| world.figures(0).state == State::Replicating && world.in_step());
+    world.pass(3 * SECOND);
+    assert_eq!(shown(&world), (Some(0), Some(0), Some(0)));
+    world.order(0, Command::Logging);
+    world.write_done(0, 0, 8 * KIB);
+    assert_eq!(shown(&world).0, None, "what is dirty has no age");
+    assert_eq!(shown(&world).1, None, "and no number");
+}
+
+// proves: P5, rule 19
+/// Over a slow link a write waits for some seconds. What the secondary says is as old as the last report, which had to come over that link.
+#[test]
+fn a_secondary_behind_a_slow_link_says_how_many_writes_it_lacks() {
+    let slow = SimOptions { bytes_per_s: 40_000, ..options(Mode::Async, Policy::Degrade) };
+    let mut world = ScenarioWorld::in_peace(slow);
+    world.write_done(0, 0, 4 * KIB);
+    world.until("in step", |world| world.figures(0).state == State::Replicating && world.in_step());
+    for n in 0..200 {
+        world.write_done(0, n % 100 * 8 * KIB, 4 * KIB);
+    }
+    world.pass(3 * SECOND);
+    // Some ten of them are through each second.
+    for _ in 0..8 {
+        world.pass(SECOND);
+        let (near, far) = (world.figures(0), world.figures(1).peer.lag_items);
+        let (items, far) = (near.queue.items, far.expect("it hears its primary"));
+        assert_eq!(near.peer.lag_items, Some(items));
+        assert!(items > 0 && far.abs_diff(items) <= 25, "{items} on the primary, {far} on the secondary");
+        let (oldest, lag) = (near.queue.oldest_unconfirmed.expect("in order"), near.peer.lag.expect("known"));
+        assert!(!oldest.is_zero() && oldest <= lag, "{oldest:?} of {lag:?}");
+    }
+    world.drain();
+}
+
+// proves: rule 19
+/// A node that was primary shows no copy that grows older and older: what its peer held then says nothing of now.
+#[test]
+fn a_former_primary_shows_no_peak_that_grows() {
+    let mut world = ScenarioWorld::in_peace(options(Mode::Async, Policy::Degrade));
+    world.write_done(0, 0, 8 * KIB);
+    world.until("in step", |world| world.figures(NEAR).state == State::Replicating && world.in_step());
+    let (to, limit) = (engine::NodeId(1), Duration::from_secs(30));
+    let done = world.order(NEAR, Command::Switchover { to, limit, closes_export: false, only_asks: false });
+    assert!(matches!(done, CommandResult::Done(_)), "{done:?}");
+    world.pass(30 * SECOND);
+    for node in [NEAR, FAR] {
+        let peaks = world.figures(node).queue.peaks;
+        assert!(peaks.lag < Some(Duration::from_secs(5)), "node {node}: {peaks:?}");
+    }
+    world.drain();
+}

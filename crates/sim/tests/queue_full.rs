@@ -75,7 +75,7 @@ fn what_waited_while_there_was_no_stream_has_its_room_in_the_queue() {
     }
     println!(
         "{most} bytes after all were answered, hwm {}, {:?}, {:?}",
-        world.figures(0).queue.bytes_hwm,
+        world.figures(0).queue.peaks.bytes,
         world.glance(0, GROUP),
         world.verdict()
     );

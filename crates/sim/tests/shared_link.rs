@@ -122,6 +122,47 @@ fn groups_share_a_link_by_their_weights() {
     }
 }
 
+// proves: P8
+/// The writers of two groups offer the link's rate each: what it carries of each follows the weights, and as they are set, at once. No writer
+/// waits for that.
+#[test]
+fn groups_that_are_written_to_share_a_link_by_their_weights() {
+    let mut world = both_in_step(roomy(Mode::Async, 1_000_000));
+    let mut longest = 0;
+    let mut offer = |world: &mut ScenarioWorld, seconds: u64| {
+        let mut open = Vec::new();
+        for n in 0..seconds * 16 {
+            for group in [LIGHT, HEAVY] {
+                open.push((world.write_to(group, 0, n % 512 * 64 * KIB, 64 * KIB), world.now()));
+            }
+            world.pass(SECOND / 16);
+            open.retain(|(id, since)| {
+                longest = longest.max(world.now() - since);
+                world.reply(*id).is_none()
+            });
+        }
+    };
+    // Both have something to send all the time.
+    offer(&mut world, 4);
+    let left = |world: &ScenarioWorld| [LIGHT, HEAVY].map(|group| status(world, group).queue.left_bytes);
+    for (weight, least, most) in [(40, 3.6, 4.4), (10, 0.9, 1.1), (1, 0.08, 0.13)] {
+        world.set(LIGHT, |settings| settings.link_weight = weight);
+        offer(&mut world, 1);
+        let before = left(&world);
+        offer(&mut world, 6);
+        let [light, heavy] = [0, 1].map(|n| (left(&world)[n] - before[n]) as f64);
+        assert!((least..most).contains(&(light / heavy)), "weight {weight}: {light} and {heavy}");
+        assert!(light + heavy > 0.9 * 6_000_000.0, "the link is full: {light} and {heavy}");
+        let waiting = [LIGHT, HEAVY].map(|group| status(&world, group).queue.items);
+        assert!(waiting.iter().all(|items| *items > 0), "{waiting:?}");
+    }
+    assert!(longest < 200 * MILLISECOND, "{longest} ns");
+    for group in [LIGHT, HEAVY] {
+        assert_eq!(status(&world, group).state, State::Replicating);
+        world.until("in step", |world| world.cluster.in_step(group));
+    }
+}
+
 /// Eight writers in a row, each waits for its answer before it writes again.
 fn answers_in_a_second(world: &mut ScenarioWorld) -> u64 {
     let mut answers = 0;

@@ -3,6 +3,7 @@
 use core::ops::Deref;
 
 use crate::Settings;
+use crate::injected_fault::{Fault, injected};
 use crate::state::Mode;
 
 /// Read as [`Settings`], it is what the group acts by.
@@ -48,7 +49,7 @@ impl ActingSettings {
 
     /// The mode that is set counts again.
     pub fn restore(&mut self) {
-        self.acting.mode = self.as_set.mode;
+        self.acting.mode = if injected(Fault::LadderAboveSet) { Mode::Sync } else { self.as_set.mode };
     }
 
     pub fn is_lowered(&self) -> bool {

@@ -14,7 +14,7 @@ use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::detached::{NOTHING_IN_ORDER, sync_has_nothing};
 use crate::peer::orders::{FULL_UNDER_WAY, open_choice, under_way};
-use crate::peer::{Peer, verify};
+use crate::peer::{Peer, status, verify};
 use crate::primary::aside::{command_aside, command_rejoin};
 use crate::primary::steps::end_lowering;
 use crate::records::bits::AfterBits;
@@ -36,14 +36,7 @@ impl Group {
         }
         let acts = self.common.lifecycle.is_running() && self.common.lifecycle.broken().is_none();
         if let (Command::Set(settings), false) = (&command, acts) {
-            let before = take_settings(self, cx, *settings);
-            if self.common.role() == Role::Primary && self.common.settings.mode != before.mode {
-                // The export closes, and writes are still under way: each is answered as if the mode had changed before.
-                self.primary.peer.promise_anew(&mut self.common, cx, MODE_CHANGED);
-                if self.shown().state() == State::Holding {
-                    self.primary.peer.outbox.promise_from_here();
-                }
-            }
+            set_at_rest(self, cx, *settings);
             return cx.answer(id, CommandResult::Done(String::new()));
         }
         let starts = self.common.lifecycle.stage().is_some();
@@ -133,6 +126,18 @@ impl Group {
     }
 }
 
+/// Settings that count once the group acts again.
+fn set_at_rest(group: &mut Group, cx: &mut Cx, settings: Settings) {
+    let before = take_settings(group, cx, settings);
+    if group.common.role() == Role::Primary && group.common.settings.mode != before.mode {
+        // The export closes, and writes are still under way: each is answered as if the mode had changed before.
+        group.primary.peer.promise_anew(&mut group.common, cx, MODE_CHANGED);
+        if group.shown().state() == State::Holding {
+            group.primary.peer.outbox.promise_from_here();
+        }
+    }
+}
+
 const MODE_CHANGED: &str = "the mode changed";
 
 /// These settings count from now on; what counted before. Where they say something of the mode ladder, that is at its beginning.
@@ -167,7 +172,7 @@ fn demote(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx, id: CommandId)
 }
 
 fn forget_peaks(peer: &mut Peer, cx: &mut Cx, id: CommandId) {
-    peer.outbox.forget_peaks();
+    status::forget_peaks(peer);
     cx.answer(id, CommandResult::Done("the queue's peaks are counted from now on".into()));
 }
 

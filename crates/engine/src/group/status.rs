@@ -16,6 +16,7 @@ use crate::peer::forks::{keeps_over, step_of_policy, would_yield};
 use crate::peer::logging;
 use crate::peer::repair::reads_regions;
 use crate::peer::resync::waits_for_order;
+use crate::peer::status::{oldest_unconfirmed, peaks};
 use crate::peer::verify;
 use crate::primary::Primary;
 use crate::primary::pace::paced_to;
@@ -135,19 +136,18 @@ impl ShownGroup<'_> {
         let ShownGroup { common, primary, .. } = self;
         let outbox = &primary.peer.outbox;
         let (queued, record) = outbox.queued();
+        let (peaks, late_peaks) = peaks(&primary.peer, common, now);
         let (held_up, held_up_limit) = primary.waiters().held_up(common, now.mono);
         QueueStatus {
             bytes: queued.bytes,
             items: queued.items,
             disk_bytes: outbox.stream().map_or(0, |stream| stream.queue().disk_bytes()),
-            disk_bytes_hwm: record.disk_peak_bytes,
             spilled_bytes: record.spilled_bytes,
             disk_has_failed: outbox.disk_has_failed(),
             log: logging::shown(outbox, common, now.mono),
-            bytes_hwm: record.peak.bytes,
-            items_hwm: record.peak.items,
-            late_bytes_hwm: record.late_peak.bytes,
-            late_items_hwm: record.late_peak.items,
+            oldest_unconfirmed: oldest_unconfirmed(&primary.peer, now),
+            peaks,
+            late_peaks,
             entered_bytes: record.entered_bytes,
             left_bytes: record.left_bytes,
             waits: common.counters.room_waits,
@@ -300,6 +300,7 @@ impl ShownGroup<'_> {
             keeps_over: self.primary.peer.greeting.hello().map_or(0, |hello| hello.keeps_over),
             role: self.primary.peer.greeting.hello().map(|h| h.identity.role),
             lag_bytes: None,
+            lag_items: None,
             lag: None,
             reported: None,
             settings: self.primary.peer.greeting.settings(),
@@ -309,8 +310,8 @@ impl ShownGroup<'_> {
         match self.common.role() {
             Role::Primary => {
                 let behind = self.primary.peer.behind(self.common, now);
-                let (lag_bytes, lag) = (Some(behind.lag_bytes), behind.lag);
-                PeerStatus { lag_bytes, lag, recovery_point: behind.applied, ..status }
+                let (lag_bytes, lag_items, lag) = (Some(behind.lag_bytes), behind.lag_items, behind.lag);
+                PeerStatus { lag_bytes, lag_items, lag, recovery_point: behind.applied, ..status }
             }
             Role::Secondary => self.secondary.status_of_copy(self.common, status, now.mono),
         }

@@ -30,6 +30,7 @@ use crate::limits::{self, KIB};
 use crate::peer::Peer;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::{CatchUpSnapshot, SnapshotRates};
+use crate::peer::status::note_age;
 use crate::peer::streaming::{confirmed, step_begun};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::peer_copy::PeerCopy;
@@ -101,15 +102,31 @@ impl CatchUp {
 
     fn reason(&self, why: &str) -> String {
         let number = self.snapshots;
-        match self.rates.filter(|r| r.dirtied > r.carried) {
-            None => format!("snapshot {number}: {why}"),
-            Some(SnapshotRates { dirtied, carried, .. }) => format!(
-                "snapshot {number}: writers dirty {} KiB/s, {} KiB/s reach the peer: {} KiB/s are missing to catch up",
-                dirtied / KIB,
-                carried / KIB,
-                (dirtied - carried).div_ceil(KIB)
-            ),
+        let (Some(rates), Some(missing @ 1..)) = (self.rates, self.missing()) else {
+            return format!("snapshot {number}: {why}");
+        };
+        let (carried, missing) = (rates.carried / KIB, missing.div_ceil(KIB));
+        if rates.dirtied >= self.in_good_time() {
+            let dirtied = rates.dirtied / KIB;
+            return format!(
+                "snapshot {number}: writers dirty {dirtied} KiB/s, {carried} KiB/s reach the peer: {missing} KiB/s are missing to catch up"
+            );
         }
+        let (size, takes) = (ShownSize(self.last_bytes), self.last_bytes / rates.carried.max(1));
+        let within = limits::SNAPSHOT_WITHIN.as_secs();
+        format!(
+            "snapshot {number}: {size} take {takes} s, {carried} KiB/s reach the peer: {missing} KiB/s are missing for a copy that moves every {within} s"
+        )
+    }
+
+    /// At so many bytes a second the snapshot under way, or the last one, is through in good time.
+    fn in_good_time(&self) -> u64 {
+        self.last_bytes.div_ceil(limits::SNAPSHOT_WITHIN.as_secs())
+    }
+
+    /// Bytes a second that the link would have to carry more: to catch up, or for snapshots in good time, whichever takes more.
+    pub fn missing(&self) -> Option<u64> {
+        self.rates.map(|rates| rates.dirtied.max(self.in_good_time()).saturating_sub(rates.carried))
     }
 
     /// Snapshots begun.
@@ -289,6 +306,7 @@ fn snapshot_ended(
     common.volumes.copies_mut().for_each(clear);
     common.set_timer(cx, GroupTimer::TidyBits, limits::TIDY_BITS_AFTER);
     peer.catch_up.sent_bytes += payload_bytes;
+    note_age(peer, cx.now);
     peer.reached.reach(cx.now.mono, wall, from.seq);
     common.compared(cx);
     cx.event(common.id(), Event::SnapshotEnded { at: from, sent_bytes: payload_bytes });

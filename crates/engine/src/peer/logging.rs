@@ -10,9 +10,10 @@
 //! * Space is given out again only after the cell that needs it no more is durable: the peer has applied what stood there, and every
 //!   volume here has flushed it.
 //! * The log counts if the superblock says so, and not otherwise.
-//! * Nobody waits for its disk alone for longer than `wait_limit`: then it closes.
+//! * Nobody waits for its disk alone for longer than `wait_limit`, and in `superasync` hardly at all: then it closes.
 
 use alloc::format;
+use core::time::Duration;
 
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
@@ -55,11 +56,12 @@ pub(crate) fn pump(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
     begin_filling(outbox, common, cx);
     outbox.log.note_whether_it_counts(cx.now.mono, common.serves() && outbox.log.is_wanted());
     let Outbox { log, sending, .. } = outbox;
+    let before = log.taken;
     if let Some(stream) = sending.stream_mut().filter(|_| log.gates()) {
         let queue = queue_of(stream);
         while let Some((index, parts)) = log.next_batch(common, queue, cx.now.mono) {
             cx.coverage.hit(CoveragePoint::QueueLogged);
-            common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER);
+            common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER.min(patience(common)));
             let token = common.slots.start(SlotOperation::QueueAppend { ordinal: index.ordinal });
             let (store, offset) = (Store::Queue(common.id()), index.ring_offset);
             cx.out.push_back(Output::Append { token, store, offset, index, parts });
@@ -69,7 +71,28 @@ pub(crate) fn pump(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
         }
         log.release_logged(common);
     }
+    if outbox.log.taken > before {
+        note_fill(outbox);
+    }
     begin_opening(outbox, common, cx);
+}
+
+/// What the log holds for the peer counts in its peak.
+pub(crate) fn note_fill(outbox: &mut Outbox) {
+    if let (Some((log_bytes, _)), Some(stream)) = (filled(outbox), outbox.sending.stream_mut()) {
+        queue_of(stream).log_holds(log_bytes);
+    }
+}
+
+/// What the log holds for the peer, or is to hold, and may; `None`: it takes nothing.
+fn filled(outbox: &Outbox) -> Option<(u64, u64)> {
+    let stream = outbox.stream()?;
+    outbox.log.filled(stream.queue(), stream.clears_through(), outbox.reserved.both())
+}
+
+/// How long the disk of the log may take for a batch.
+fn patience(common: &GroupCommon) -> Duration {
+    common.settings.own_disk_limit(common.settings.mode == Mode::Superasync)
 }
 
 /// The stream carries whatever is written.
@@ -134,8 +157,7 @@ pub(crate) fn shown(outbox: &Outbox, common: &GroupCommon, now: Mono) -> QueueLo
             (QueueLogState::Filling, why)
         }
     };
-    let filled = outbox.stream().and_then(|s| log.filled(s.queue(), s.clears_through(), outbox.reserved.both()));
-    QueueLogStatus { state, why, off_for: log.off_for(now), filled }
+    QueueLogStatus { state, why, off_for: log.off_for(now), filled: filled(outbox) }
 }
 
 /// Whatever the peer may lack from here on is in the log.
@@ -188,12 +210,16 @@ pub(crate) fn appended(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut C
 
 /// The head has moved, or more is durable: the cell says so. Or its disk hangs.
 pub(crate) fn cell_due(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
-    if outbox.log.hangs(cx.now.mono, common.settings.wait_limit) && !injected(Fault::HungLogWaitedFor) {
+    if outbox.log.hangs(cx.now.mono, patience(common)) && !injected(Fault::HungLogWaitedFor) {
         cx.coverage.hit(CoveragePoint::QueueLogHung);
-        close(outbox, common, cx, "its disk answers nothing");
+        if common.settings.mode == Mode::Superasync {
+            // A disk that is merely slow would have writers wait for it again at once.
+            outbox.log.not_before = cx.now.mono.plus(RESYNC_HOLD_OFF);
+        }
+        close(outbox, common, cx, "its disk has not answered in time");
     }
     if !outbox.log.under_way.is_empty() {
-        common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER);
+        common.set_timer(cx, GroupTimer::QueueLog, QUEUE_CELL_AFTER.min(patience(common)));
     }
     if !outbox.log.gates() || common.has_failed() || common.lifecycle.has_stopped() {
         return;

@@ -25,6 +25,7 @@ use crate::shared::peer_copy::PeerCopy;
 use crate::shared::reads::{SnapshotRead, SpilledRange};
 use crate::shared::write::{AckLevel, WriteOp, WriteStage};
 use crate::state::{Mode, State};
+use crate::status::QueuePeaks;
 use crate::time::{Mono, Wall};
 use crate::{Event, IoResult, limits};
 use alloc::collections::VecDeque;
@@ -55,7 +56,7 @@ impl Outbox {
 
     /// The peaks that people look at begin with what is there now.
     pub fn forget_peaks(&mut self) {
-        self.record.late_peak = QueueFill::default();
+        self.record.late_peaks = QueuePeaks::default();
         if let Some(stream) = self.sending.stream_mut() {
             forget_peaks(stream);
         }

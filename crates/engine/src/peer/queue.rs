@@ -8,6 +8,7 @@ use crate::formats::wire::flags;
 use crate::ids::{Seq, VolumeId};
 use crate::injected_fault::{Fault, injected};
 use crate::shared::cost::cost;
+use crate::status::QueuePeaks;
 use crate::time::{Mono, Wall};
 
 #[derive(Clone, Debug)]
@@ -92,10 +93,9 @@ pub(crate) struct StreamQueue {
 /// What the queues of a group have seen, one after the other.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct QueueRecord {
-    /// The most since the node started, and since it was told to forget peaks.
-    pub peak: QueueFill,
-    pub late_peak: QueueFill,
-    pub disk_peak_bytes: u64,
+    /// Since the node started, and since it was told to forget peaks.
+    pub peaks: QueuePeaks,
+    pub late_peaks: QueuePeaks,
     pub spilled_bytes: u64,
     /// What came in, and what went out as it was durable at the peer.
     pub entered_bytes: u64,
@@ -109,9 +109,10 @@ pub(crate) struct QueueFill {
     pub items: u64,
 }
 
-impl QueueFill {
-    fn raise(&mut self, bytes: u64, items: u64) {
-        *self = QueueFill { bytes: self.bytes.max(bytes), items: self.items.max(items) };
+impl QueueRecord {
+    fn saw(&mut self, now: &QueuePeaks) {
+        self.peaks.raise(now);
+        self.late_peaks.raise(now);
     }
 }
 
@@ -137,7 +138,17 @@ impl StreamQueue {
 
     /// The peaks that people look at begin with what is there now.
     pub fn forget_peaks(&mut self) {
-        self.record.late_peak = QueueFill { bytes: self.memory_bytes(), items: self.len() };
+        self.record.late_peaks = self.holds();
+    }
+
+    /// So much stands in its log now.
+    pub fn log_holds(&mut self, log_bytes: u64) {
+        self.record.saw(&QueuePeaks { log_bytes, ..QueuePeaks::default() });
+    }
+
+    fn holds(&self) -> QueuePeaks {
+        let (bytes, items) = (self.memory_bytes(), self.len());
+        QueuePeaks { bytes, items, waiting_bytes: self.bytes, disk_bytes: self.disk_bytes, ..QueuePeaks::default() }
     }
 
     pub fn push(&mut self, item: QueueItem) {
@@ -150,9 +161,7 @@ impl StreamQueue {
         self.unsent_bytes += item.cost_bytes;
         self.unsent_sync_bytes += item.sync_bytes();
         self.items.push_back(item);
-        let (bytes, items) = (self.memory_bytes(), self.items.len() as u64);
-        self.record.peak.raise(bytes, items);
-        self.record.late_peak.raise(bytes, items);
+        self.record.saw(&self.holds());
     }
 
     pub fn get_mut(&mut self, seq: Seq) -> Option<&mut QueueItem> {
@@ -190,6 +199,11 @@ impl StreamQueue {
     /// What is to be sent next is still being read from this node's own disk, or written to its log.
     pub fn waits_for_read(&self) -> bool {
         self.items.get(self.unsent_from).is_some_and(|item| self.is_awaited(item))
+    }
+
+    /// The primary's time of the oldest item.
+    pub fn oldest(&self) -> Option<Wall> {
+        self.items.front().map(|item| item.wall)
     }
 
     /// Since when the oldest item is on its way to the peer, or there and not durable.
@@ -308,7 +322,7 @@ impl StreamQueue {
         let content = item.content_cost();
         self.disk_bytes += content;
         self.record.spilled_bytes += content;
-        self.record.disk_peak_bytes = self.record.disk_peak_bytes.max(self.disk_bytes);
+        self.record.saw(&self.holds());
         true
     }
 
@@ -367,6 +381,8 @@ impl StreamQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Buf;
+    use alloc::sync::Arc;
 
     fn item(seq: u64) -> QueueItem {
         QueueItem {
@@ -418,12 +434,35 @@ mod tests {
         q.forget_peaks();
         q.push(item(5));
         let record = q.record();
-        assert_eq!((record.peak.bytes, record.peak.items), (40, 4));
-        assert_eq!((record.late_peak.bytes, record.late_peak.items), (20, 2));
+        assert_eq!((record.peaks.bytes, record.peaks.items), (40, 4));
+        assert_eq!((record.late_peaks.bytes, record.late_peaks.items), (20, 2));
         assert_eq!((record.entered_bytes, record.left_bytes), (50, 30));
         let mut next = StreamQueue::new(Seq(5), record);
         next.push(item(6));
-        assert_eq!((next.record().peak.bytes, next.record().entered_bytes), (40, 60), "of all queues");
+        assert_eq!((next.record().peaks.bytes, next.record().entered_bytes), (40, 60), "of all queues");
+    }
+
+    // proves: P8
+    /// The peak was that of memory, which lets go of what stands on disk.
+    #[test]
+    fn what_waits_on_disk_counts_in_the_peak() {
+        let mut q = StreamQueue::default();
+        let content = || Slice { buf: Buf::new(Arc::new(())), start: 0, length: 4096 };
+        let data =
+            |seq| QueueItem { body: ItemBody::Data(content()), length: 4096, cost_bytes: cost(4096), ..item(seq) };
+        for n in 1..=4 {
+            q.push(data(n));
+            q.leave_memory(Seq(n));
+        }
+        let QueuePeaks { bytes, items, waiting_bytes, disk_bytes, .. } = q.record().peaks;
+        assert_eq!((items, waiting_bytes, disk_bytes), (4, 4 * cost(4096), 4 * (cost(4096) - cost(0))));
+        assert!(bytes < 2 * cost(4096), "{bytes}");
+        q.advance(Mono(1));
+        q.confirm(Seq(1));
+        q.forget_peaks();
+        assert_eq!(q.record().late_peaks.waiting_bytes, 3 * cost(4096));
+        q.log_holds(7);
+        assert_eq!((q.record().late_peaks.log_bytes, q.record().late_peaks.items), (7, 3));
     }
 
     /// A sync read ahead of the link without end: nothing of it counted as standing unsent.

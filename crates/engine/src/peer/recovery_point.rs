@@ -1,5 +1,7 @@
 //! What the peer could present: the image of a number of this run, and of an instant.
 
+use core::time::Duration;
+
 use crate::ids::Seq;
 use crate::time::{Mono, Wall};
 
@@ -10,6 +12,9 @@ pub(crate) struct PeerRecoveryPoint {
     wall: Wall,
     /// When that last moved: its age, whatever was done to the wall clock since.
     since: Mono,
+    /// The oldest that it was, since the node started and since it was told to forget peaks.
+    oldest: Option<Duration>,
+    late_oldest: Option<Duration>,
 }
 
 impl PeerRecoveryPoint {
@@ -28,6 +33,19 @@ impl PeerRecoveryPoint {
         if wall > self.wall {
             (self.wall, self.since) = (wall, now);
         }
+    }
+
+    /// So far the copy is behind, and the point may be about to move.
+    pub fn saw(&mut self, lag: Option<Duration>) {
+        (self.oldest, self.late_oldest) = (self.oldest.max(lag), self.late_oldest.max(lag));
+    }
+
+    pub fn forget_peak(&mut self) {
+        self.late_oldest = None;
+    }
+
+    pub fn oldest(&self) -> (Option<Duration>, Option<Duration>) {
+        (self.oldest, self.late_oldest)
     }
 
     pub fn seq(&self) -> Option<Seq> {

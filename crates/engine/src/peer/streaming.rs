@@ -8,6 +8,7 @@ use crate::injected_fault::{Fault, injected};
 use crate::peer::epoch::Taken;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::CatchUpSnapshot;
+use crate::peer::status::note_age;
 use crate::peer::stream::pass::SyncPass;
 use crate::peer::stream::{self, take_uncounted, void_probes};
 use crate::peer::verify::follow_stream;
@@ -42,6 +43,8 @@ impl Peer {
         if !stream.is_open() {
             return false;
         }
+        note_age(self, cx.now);
+        let Some(stream) = self.outbox.sending.stream_mut() else { return false };
         if !self.stall.took(common, cx, stream.confirm(ack, recalls)) {
             return false;
         }

@@ -5,6 +5,7 @@ use alloc::string::String;
 
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
+use crate::limits::OWN_DISK_PATIENCE;
 use crate::peer::disk_queue::FetchFailed;
 use crate::peer::pause::PauseCause;
 use crate::primary::Primary;
@@ -46,7 +47,13 @@ pub(super) fn leave_full_queue(primary: &mut Primary, common: &mut GroupCommon, 
         Mode::Superasync => "and in superasync nobody waits for room",
         _ => "and queue.when_full says that nobody waits for room",
     };
-    let why = what_is_full(common, who_says);
+    let why = match primary.peer.outbox.disk_makes_room(cx, common.settings.wait_limit) {
+        true => format!(
+            "this node's disk has not made room in the queue within {} ms {who_says}",
+            OWN_DISK_PATIENCE.as_millis()
+        ),
+        false => what_is_full(common, who_says),
+    };
     go_on_by_snapshots(primary, common, cx, &why);
 }
 

@@ -6,6 +6,7 @@ use core::time::Duration;
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::ids::Seq;
+use crate::injected_fault::{Fault, injected};
 use crate::primary::held_up::HeldUp;
 use crate::shared::operation_slots::OperationSlots;
 use crate::time::Mono;
@@ -102,7 +103,8 @@ impl WaitingWriters {
     /// Since when this writer in line waits for room, and not because it is slowed down.
     pub fn waited_since(&self, common: &GroupCommon, slot: u32) -> Mono {
         let op = common.slots.write_ref(slot);
-        op.since.plus(self.paced.all.saturating_sub(op.paced_before))
+        let paced = if injected(Fault::PacedTimeCounted) { Duration::ZERO } else { self.paced.all };
+        op.since.plus(paced.saturating_sub(op.paced_before))
     }
 
     // ---- for the peer ----------------------------------------------------------------------------------------------

@@ -83,11 +83,10 @@ impl Primary {
             return;
         }
         let silent = cx.peer.silent_for(cx.now.mono);
-        let as_in_async = common.settings.mode.follows_behind() || self.peer.outbox.answers_alone();
-        if as_in_async && common.settings.when_full() == WhenFull::Bitmap {
+        if holds_nobody_up(self, common) {
             return leave_full_queue(self, common, cx);
         }
-        if as_in_async && silent > cx.peer.suspect_after() {
+        if as_in_async(self, common) && silent > cx.peer.suspect_after() {
             cx.coverage.hit(CoveragePoint::QueueFullPeerSilent);
             return self.give_up_session(common, cx, &what_is_full(common, "and the peer is silent"));
         }
@@ -180,9 +179,19 @@ pub(super) fn first_look_at_waits(settings: &Settings) -> Duration {
     first.min(settings.wait_limit)
 }
 
-/// Who waits for this node's disk queue alone waits for neither link nor peer; but for no longer than for those.
+fn as_in_async(primary: &Primary, common: &GroupCommon) -> bool {
+    common.settings.mode.follows_behind() || primary.peer.outbox.answers_alone()
+}
+
+/// A full queue gives its order up, and nobody waits for room.
+fn holds_nobody_up(primary: &Primary, common: &GroupCommon) -> bool {
+    as_in_async(primary, common) && common.settings.when_full() == WhenFull::Bitmap && !injected(Fault::SuperasyncWaits)
+}
+
+/// Who waits for this node's disk queue alone waits for neither link nor peer; but for no longer than for those, and hardly at all where
+/// nobody waits for room.
 fn waits_for_own_disk(primary: &Primary, common: &GroupCommon, cx: &Cx) -> bool {
-    let limit = common.settings.wait_limit;
+    let limit = common.settings.own_disk_limit(holds_nobody_up(primary, common));
     let waited = primary.waiters.waits_since(common).map_or(Duration::ZERO, |since| cx.now.mono.since(since));
     waited < limit && primary.peer.outbox.disk_makes_room(cx, limit)
 }

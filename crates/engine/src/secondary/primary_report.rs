@@ -26,6 +26,8 @@ struct NewestReport {
     stamp: Wall,
     /// All that it had numbered was applied here then: up to this number.
     in_step: Option<Seq>,
+    /// So many of them were not durable here then; `None`: what came was not their order.
+    lacked: Option<u64>,
     /// In the session that is up.
     in_session: bool,
 }
@@ -43,9 +45,16 @@ pub(crate) struct PrimaryReport {
 }
 
 impl PrimaryReport {
-    /// `in_step`: the primary's last number, if all of them are applied here.
-    pub fn hear(&mut self, common: &mut GroupCommon, cx: &mut Cx, tick: Tick, stamp: Wall, in_step: Option<Seq>) {
-        let report = NewestReport { tick, at: cx.now.mono, stamp, in_step, in_session: true };
+    /// `in_step`: the primary's last number, if all of them are applied here; `lacked`: so many of them are not durable here.
+    pub fn hear(
+        &mut self,
+        common: &mut GroupCommon,
+        cx: &mut Cx,
+        (tick, stamp): (Tick, Wall),
+        in_step: Option<Seq>,
+        lacked: Option<u64>,
+    ) {
+        let report = NewestReport { tick, at: cx.now.mono, stamp, in_step, lacked, in_session: true };
         self.newest = Some(report);
         common.say_of_clock(cx, report.ahead(), stamp, "the primary");
     }
@@ -94,6 +103,11 @@ impl PrimaryReport {
             let since = now.since(report.at);
             (report.tick, since, report.in_session && since < REPORT_HOLDS)
         })
+    }
+
+    /// How many numbers of the order were not durable here when the primary was heard last.
+    pub fn lacked(&self) -> Option<u64> {
+        self.newest.and_then(|report| report.lacked)
     }
 
     /// The time of the copy, by the primary's clock: where stamps stand still since that was set back, and the copy was in step, it is

@@ -8,6 +8,7 @@ use crate::formats::identity::Role;
 use crate::formats::wire::{FrameHeader, FrameKind, SyncBegin, Tick};
 use crate::records::record::AfterSuper;
 use crate::secondary::Secondary;
+use crate::secondary::replica::lacks;
 use crate::shared::greeting::Greeting;
 use crate::state::State;
 use crate::{FramePayload, SendPayload};
@@ -106,7 +107,8 @@ impl Secondary {
         let is_after_sync = matches!(state, State::CatchingUp | State::Replicating);
         let doubts = if is_after_sync { tick.doubts } else { common.sb.doubts.and(tick.doubts) };
         let in_step = Some(header.seq).filter(|_| self.replica.has_all(header));
-        self.primary_report.hear(common, cx, tick, header.wall, in_step);
+        let lacked = lacks(&self.replica, header).filter(|_| is_after_sync);
+        self.primary_report.hear(common, cx, (tick, header.wall), in_step, lacked);
         // A group that failed may not know what its superblock should say.
         let may_record = self.may_count && !common.has_failed();
         if may_record && (common.sb.primary_mode != Some(mode) || common.sb.doubts != doubts) {

@@ -195,9 +195,7 @@ impl OrderedReplica {
     /// The primary's clock shows that it has numbered nothing that is not applied here. The session may outlive the run whose stream
     /// this was: numbers of another one say nothing of what is here.
     pub fn has_all(&self, tick: &FrameHeader) -> bool {
-        let in_order =
-            self.streaming && self.progress.snapshot().is_none() && tick.incarnation == self.progress.incarnation();
-        in_order && tick.seq == self.progress.applied_on_disk() && self.progress.is_in_step()
+        follows(self, tick) && tick.seq == self.progress.applied_on_disk() && self.progress.is_in_step()
     }
 
     /// The primary reports how far it has flushed, what it knows of grants, and its time. `begins`: a stream waits to begin.
@@ -408,4 +406,16 @@ fn is_of_other_history(ours: &Identity, begin: &SyncBegin, primary: &Greeting) -
     let needs = decide(&theirs, ours, None);
     let of_two = matches!(needs, Decision::NeedsFullSync(why) if why.is_of_two_histories());
     of_two && !injected(Fault::ForkSyncedUnsaved)
+}
+
+/// What comes is the order that the primary speaks of.
+fn follows(replica: &OrderedReplica, tick: &FrameHeader) -> bool {
+    let progress = replica.progress();
+    replica.streaming && progress.snapshot().is_none() && tick.incarnation == progress.incarnation()
+}
+
+/// So many of the primary's numbers are not durable here; `None`: what comes is not their order.
+pub(crate) fn lacks(replica: &OrderedReplica, tick: &FrameHeader) -> Option<u64> {
+    let durable = replica.progress().durable_on_disk();
+    follows(replica, tick).then(|| tick.seq.0.saturating_sub(durable.0))
 }

@@ -82,6 +82,14 @@ impl Secondary {
         if !counts {
             return PeerStatus { reported, ..status };
         }
-        PeerStatus { reported, lag_bytes: Some(tick.lag_bytes), lag: tick.lag, dirty_bytes: tick.dirty_bytes, ..status }
+        let lag_items = self.primary_report.lacked();
+        PeerStatus {
+            reported,
+            lag_bytes: Some(tick.lag_bytes),
+            lag_items,
+            lag: tick.lag,
+            dirty_bytes: tick.dirty_bytes,
+            ..status
+        }
     }
 }

@@ -286,23 +286,39 @@ pub struct VolumeView {
 }
 
 /// Writes waiting to be sent or confirmed, in memory and on disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QueueView {
     /// bytes waiting to be sent or confirmed, in memory
     pub bytes: u64,
     /// writes waiting to be sent or confirmed, those on disk too
     pub items: u64,
-    /// bytes: the most since the daemon's start
+    /// seconds: the age of the oldest write that is not durable at the other node, by the primary's clock; 0: there is none. `null`: nothing
+    /// is sent in its order, and what is dirty has no age
+    #[serde(default)]
+    pub oldest_unconfirmed_s: Option<f64>,
+    /// bytes of memory: the most since the daemon's start
     pub bytes_hwm: u64,
     /// writes: the most since the daemon's start
     pub items_hwm: u64,
-    /// bytes: the most since `queue --reset-peaks`, or the daemon's start
+    /// bytes of memory: the most since `queue --reset-peaks`, or the daemon's start
     #[serde(default)]
     pub reset_bytes_hwm: u64,
     /// writes: the most since then
     #[serde(default)]
     pub reset_items_hwm: u64,
+    /// bytes that waited, in memory and on disk together: the most since the daemon's start
+    #[serde(default)]
+    pub waiting_bytes_hwm: u64,
+    /// bytes that waited: the most since `queue --reset-peaks`, or the daemon's start
+    #[serde(default)]
+    pub reset_waiting_bytes_hwm: u64,
+    /// seconds: the oldest that the copy was since the daemon's start, as `lag_seconds`; `null`: never known
+    #[serde(default)]
+    pub lag_hwm_s: Option<f64>,
+    /// seconds: the oldest since `queue --reset-peaks`, or the daemon's start; `null`: never known
+    #[serde(default)]
+    pub reset_lag_hwm_s: Option<f64>,
     /// bytes a second that came in, lately
     #[serde(default)]
     pub entering_bytes_per_s: u64,
@@ -325,6 +341,9 @@ pub struct QueueView {
     /// bytes: the most that stood there since the daemon's start
     #[serde(default)]
     pub disk_bytes_hwm: u64,
+    /// bytes: the most since `queue --reset-peaks`, or the daemon's start
+    #[serde(default)]
+    pub reset_disk_bytes_hwm: u64,
     /// bytes of payload: sum of what was written there
     #[serde(default)]
     pub spilled_bytes: u64,
@@ -370,6 +389,12 @@ pub struct QueueView {
     /// bytes: what it may take, where writers begin to wait; 0: it takes nothing
     #[serde(default)]
     pub log_limit_bytes: u64,
+    /// bytes of the file: the most that the log took since the daemon's start
+    #[serde(default)]
+    pub log_bytes_hwm: u64,
+    /// bytes of the file: the most since `queue --reset-peaks`, or the daemon's start
+    #[serde(default)]
+    pub reset_log_bytes_hwm: u64,
     /// milliseconds: sum of the time writers waited for room
     pub blocked_ms: u64,
     /// writers that waited for room, by how long each waited; empty from an older daemon
@@ -399,6 +424,11 @@ impl QueueView {
         }
         let disk_limit_bytes = if self.disk_failed { self.disk_bytes } else { self.disk_limit_bytes };
         (self.bytes.saturating_add(self.disk_bytes), self.limit_bytes.saturating_add(disk_limit_bytes))
+    }
+
+    /// The most that waited since the peaks were reset, counted as now.
+    pub fn peak_of(&self) -> u64 {
+        if self.log_limit_bytes > 0 { self.reset_log_bytes_hwm } else { self.reset_waiting_bytes_hwm }
     }
 
     /// Of bytes, of writes, or of what writes cost in memory wherever their bytes are: whichever is nearest to its limit. 1.0: it is full.
@@ -439,8 +469,12 @@ pub struct PeerStatusView {
     /// bytes, on both nodes, as the primary reports: the queue, that is, what is not yet durable in the secondary's journal; during a
     /// sync, and without a stream, `dirty_bytes`. `null` on a secondary that has not heard its primary for 5 s or is not connected
     pub lag_bytes: Option<u64>,
+    /// writes, on both nodes: numbers of the order that are not durable in the secondary's journal. `null` where `lag_bytes` is, and while
+    /// what is behind is dirty regions
+    #[serde(default)]
+    pub lag_items: Option<u64>,
     /// seconds, age of what the secondary can present: now, less the primary's time of the last write that is applied, flushed and
-    /// recorded. So more than the age of the oldest write of `lag_bytes`. 0: everything is applied. `null` until something is, and where
+    /// recorded. So more than the age of the oldest write of `lag_bytes`, which is `queue.oldest_unconfirmed_s`. 0: everything is applied. `null` until something is, and where
     /// `lag_bytes` is
     pub lag_seconds: Option<f64>,
     /// seconds, on a secondary: how long ago the primary was last heard; `null`: not since this daemon's start
@@ -516,7 +550,8 @@ pub struct SyncView {
     /// bytes a second: regions dirtied during the snapshot before, each counted once; `null` before the second snapshot
     #[serde(default)]
     pub dirtied_bytes_per_s: Option<u64>,
-    /// bytes a second: by how much that exceeds what reaches the other node (0: the catch-up ends by itself); `null` likewise
+    /// bytes a second that the link would have to carry more, to catch up, or for a snapshot within 30 s, whichever is more (0: the catch-up
+    /// ends by itself, or the copy moves at least every 30 s); `null` likewise
     #[serde(default)]
     pub missing_bytes_per_s: Option<u64>,
 }

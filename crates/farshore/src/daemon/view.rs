@@ -140,10 +140,7 @@ fn group_status(
             rate_bytes_per_s: snapshot.figures.sync.map_or(0.0, |pace| pace.bytes_per_s),
             snapshot: sync.snapshot,
             dirtied_bytes_per_s: sync.dirtied_bytes_per_s,
-            missing_bytes_per_s: sync
-                .dirtied_bytes_per_s
-                .zip(sync.carried_bytes_per_s)
-                .map(|(dirtied, carried)| dirtied.saturating_sub(carried)),
+            missing_bytes_per_s: sync.missing_bytes_per_s,
         }),
         sync_ordered: now.sync_ordered,
         syncs_by_itself: now.syncs_by_itself,
@@ -182,15 +179,20 @@ fn queue(snapshot: &GroupSnapshot) -> api::QueueView {
     let (now, pace) = (&snapshot.status, snapshot.figures.queue);
     let disk_limit_bytes = snapshot.figures.disk_queue_bytes;
     let (filled_bytes, full_bytes) = filled_of(&now.queue, &now.settings, disk_limit_bytes);
-    let log = now.queue.log;
+    let (log, peaks, late) = (now.queue.log, now.queue.peaks, now.queue.late_peaks);
     let (log_bytes, log_limit_bytes) = log.filled.unwrap_or_default();
     api::QueueView {
         bytes: now.queue.bytes,
         items: now.queue.items,
-        bytes_hwm: now.queue.bytes_hwm,
-        items_hwm: now.queue.items_hwm,
-        reset_bytes_hwm: now.queue.late_bytes_hwm,
-        reset_items_hwm: now.queue.late_items_hwm,
+        oldest_unconfirmed_s: now.queue.oldest_unconfirmed.map(|age| age.as_secs_f64()),
+        bytes_hwm: peaks.bytes,
+        items_hwm: peaks.items,
+        reset_bytes_hwm: late.bytes,
+        reset_items_hwm: late.items,
+        waiting_bytes_hwm: peaks.waiting_bytes,
+        reset_waiting_bytes_hwm: late.waiting_bytes,
+        lag_hwm_s: peaks.lag.map(|lag| lag.as_secs_f64()),
+        reset_lag_hwm_s: late.lag.map(|lag| lag.as_secs_f64()),
         entering_bytes_per_s: pace.entering_bytes_per_s.round() as u64,
         leaving_bytes_per_s: pace.leaving_bytes_per_s.round() as u64,
         full_in_s: full_in((filled_bytes, full_bytes), pace).map(|left| left.round() as u64),
@@ -203,7 +205,8 @@ fn queue(snapshot: &GroupSnapshot) -> api::QueueView {
         held_up_ms: now.queue.holds_writers_up.then(|| milliseconds(now.queue.held_up)),
         disk_bytes: now.queue.disk_bytes,
         disk_limit_bytes,
-        disk_bytes_hwm: now.queue.disk_bytes_hwm,
+        disk_bytes_hwm: peaks.disk_bytes,
+        reset_disk_bytes_hwm: late.disk_bytes,
         spilled_bytes: now.queue.spilled_bytes,
         disk_failed: now.queue.disk_has_failed,
         folded_writes: now.folded_writes,
@@ -219,6 +222,8 @@ fn queue(snapshot: &GroupSnapshot) -> api::QueueView {
         log_off_s: log.off_for.map(|off| off.as_secs()),
         log_bytes,
         log_limit_bytes,
+        log_bytes_hwm: peaks.log_bytes.max(log_bytes),
+        reset_log_bytes_hwm: late.log_bytes.max(log_bytes),
     }
 }
 
@@ -406,6 +411,7 @@ fn peer(node: &NodeName, group: &ConfiguredGroup, snapshot: &GroupSnapshot) -> a
         link_since_s: snapshot.link_for.as_secs_f64(),
         link_reason: link_view::link_reason(snapshot),
         lag_bytes: now.lag_bytes,
+        lag_items: now.lag_items,
         lag_seconds: now.lag.map(|lag| lag.as_secs_f64()),
         heard_s: now.reported.map(|reported| reported.since.as_secs_f64()),
         heard_lag_bytes: now.reported.map(|reported| reported.lag_bytes),

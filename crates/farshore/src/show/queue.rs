@@ -48,11 +48,10 @@ pub fn page(group: &GroupQueue, paint: &Paint) -> String {
     if let Some(points) = points(queue) {
         line("Points", &points);
     }
-    line("Behind", &lag_text(group.lag_bytes, group.lag_seconds));
-    line("Peak", &format!("{} since the start of the daemon", peak(queue)));
-    if (queue.reset_bytes_hwm, queue.reset_items_hwm) != (queue.bytes_hwm, queue.items_hwm) {
-        let (bytes, items) = (show_size(queue.reset_bytes_hwm), queue.reset_items_hwm);
-        line("", &format!("{bytes}, {items} writes since the peaks were reset"));
+    line("Behind", &(lag_text(group.lag_bytes, group.lag_seconds) + &oldest_write(queue)));
+    line("Peak", &format!("{}{} since the start of the daemon", peak(queue), oldest(queue.lag_hwm_s)));
+    if let Some(late) = late_peak(queue) {
+        line("", &format!("{late} since the peaks were reset"));
     }
     line("Writers", &format!("{}; {} wait now", waited(queue), queue.waiting_writers));
     if let Some(waits) = waits(&queue.waits) {
@@ -133,14 +132,43 @@ pub fn pace(queue: &QueueView) -> Option<String> {
     moves.then(|| format!("{entering}/s in, {leaving}/s out{full}"))
 }
 
-/// The most since the daemon's start: `30.1 MiB (47 %), 480 writes`.
+/// The most since the peaks were reset; `None`: nobody did that, or they are the same.
+fn late_peak(queue: &QueueView) -> Option<String> {
+    let since_start = (queue.waiting_bytes_hwm, queue.disk_bytes_hwm, queue.log_bytes_hwm, queue.items_hwm);
+    let late =
+        (queue.reset_waiting_bytes_hwm, queue.reset_disk_bytes_hwm, queue.reset_log_bytes_hwm, queue.reset_items_hwm);
+    let differs = since_start != late || queue.lag_hwm_s != queue.reset_lag_hwm_s;
+    let of =
+        |bytes: u64, place: &str| if bytes > 0 { format!(", {} {place}", show_size(bytes)) } else { String::new() };
+    let (disk, log) = (of(late.1, "on disk"), of(late.2, "in the log"));
+    differs.then(|| format!("{}{disk}{log}, {} writes{}", show_size(late.0), late.3, oldest(queue.reset_lag_hwm_s)))
+}
+
+/// `; the oldest write waits for 4.1 s`.
+pub fn oldest_write(queue: &QueueView) -> String {
+    let waits = queue.oldest_unconfirmed_s.filter(|_| queue.items > 0);
+    waits.map(|age| format!("; the oldest write waits for {}", show_seconds(age))).unwrap_or_default()
+}
+
+/// `, 4.9 s behind`.
+fn oldest(lag_s: Option<f64>) -> String {
+    lag_s.map(|lag| format!(", {} behind", show_seconds(lag))).unwrap_or_default()
+}
+
+/// The most since the daemon's start: `30.1 MiB (47 %), 480 writes`; where a part of it was on disk `1.2 GiB, 48 MiB of memory (75 %), 480
+/// writes`.
 pub fn peak(queue: &QueueView) -> String {
     // Made smaller since, or one write larger than all of it: no share of what it may hold now.
     let share = match queue.bytes_hwm > queue.limit_bytes {
         true => "more than it may hold now".to_owned(),
         false => format!("{} %", percent(queue.bytes_hwm, queue.limit_bytes)),
     };
-    format!("{} ({share}), {} writes", show_size(queue.bytes_hwm), queue.items_hwm)
+    let memory = show_size(queue.bytes_hwm);
+    let bytes = match queue.waiting_bytes_hwm > queue.bytes_hwm {
+        true => format!("{}, {memory} of memory", show_size(queue.waiting_bytes_hwm)),
+        false => memory,
+    };
+    format!("{bytes} ({share}), {} writes", queue.items_hwm)
 }
 
 pub fn waited(queue: &QueueView) -> String {
@@ -188,6 +216,11 @@ mod tests {
                 items_hwm: 480,
                 reset_bytes_hwm: 20 << 20,
                 reset_items_hwm: 300,
+                waiting_bytes_hwm: 32 << 20,
+                reset_waiting_bytes_hwm: 20 << 20,
+                oldest_unconfirmed_s: Some(4.5),
+                lag_hwm_s: Some(12.0),
+                reset_lag_hwm_s: Some(5.5),
                 entering_bytes_per_s: 3 << 20,
                 leaving_bytes_per_s: 1 << 20,
                 full_in_s: Some(24),
@@ -211,9 +244,9 @@ mod tests {
             In        3 MiB/s\n  \
             Out       1 MiB/s\n  \
             Full in   24 s\n  \
-            Behind    16 MiB, 4.9 s\n  \
-            Peak      32 MiB (50 %), 480 writes since the start of the daemon\n  \
-            \u{20}         20 MiB, 300 writes since the peaks were reset\n  \
+            Behind    16 MiB, 4.9 s; the oldest write waits for 4.5 s\n  \
+            Peak      32 MiB (50 %), 480 writes, 12 s behind since the start of the daemon\n  \
+            \u{20}         20 MiB, 300 writes, 5.5 s behind since the peaks were reset\n  \
             Writers   no writer waited; 0 wait now\n";
         assert_eq!(text, wanted);
     }
@@ -265,6 +298,9 @@ mod tests {
             disk_bytes: 64 << 20,
             disk_limit_bytes: 192 << 20,
             disk_bytes_hwm: 96 << 20,
+            reset_disk_bytes_hwm: 70 << 20,
+            waiting_bytes_hwm: 128 << 20,
+            reset_waiting_bytes_hwm: 100 << 20,
             spilled_bytes: 2 << 30,
             ..group().queue
         };
@@ -274,6 +310,9 @@ mod tests {
             text.contains("  On disk   64 MiB of 192 MiB (33 %); at most 96 MiB; 2 GiB written in all\n"),
             "{text}"
         );
+        let peak = "  Peak      128 MiB, 32 MiB of memory (50 %), 480 writes, 12 s behind since the start of the daemon\n  \
+            \u{20}         100 MiB, 70 MiB on disk, 300 writes, 5.5 s behind since the peaks were reset\n";
+        assert!(text.contains(peak), "{text}");
         let failed = QueueView { disk_failed: true, ..on_disk };
         assert!(
             disk(&failed).expect("there is one").ends_with("; it has failed, and takes nothing before the next stream")

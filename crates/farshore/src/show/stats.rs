@@ -32,7 +32,7 @@ fn group_row(group: &GroupStats) -> [TableCell; 13] {
         Some(bytes) => format!("{} in the journal", show_size(bytes)),
         None => format!("{}, {} writes", show_size(queue.filled_of().0), queue.items),
     };
-    let peak = if is_primary { show_size(queue.reset_bytes_hwm) } else { "-".to_owned() };
+    let peak = if is_primary { show_size(queue.peak_of()) } else { "-".to_owned() };
     let net = if is_primary { rate(group.streamed_bytes_per_s + group.shipped_bytes_per_s) } else { "-".to_owned() };
     [
         plain(&group.name),
@@ -99,7 +99,7 @@ mod tests {
             role: Role::Primary,
             state: GroupState::Replicating,
             requests,
-            queue: QueueView { bytes: 2048, items: 2, reset_bytes_hwm: 4096, ..QueueView::default() },
+            queue: QueueView { bytes: 2048, items: 2, reset_waiting_bytes_hwm: 4096, ..QueueView::default() },
             unapplied_bytes: None,
             streamed_bytes_per_s: 1024.0,
             shipped_bytes_per_s: 1024.0,

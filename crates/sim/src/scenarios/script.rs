@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use engine::limits::KIB;
+use engine::limits::{KIB, MIB};
 use engine::state::{Degrade, Mode, Policy};
-use engine::{Command, NodeId};
+use engine::{Command, Fallback, NodeId};
 
 use super::{GROUP, MILLISECOND, SECOND, options};
 use crate::options::SimOptions;
@@ -179,7 +179,7 @@ fn slow_link(name: &'static str, more: impl FnOnce(&mut Vec<(u64, ScriptStep)>))
 
 /// Every one there is.
 pub fn all() -> Vec<ScriptedScenario> {
-    [in_one_role(), in_both_roles(), logged(), folded()].into_iter().flatten().collect()
+    [in_one_role(), in_both_roles(), spilled(), lowered(), logged(), folded()].into_iter().flatten().collect()
 }
 
 /// The primary stays the primary.
@@ -235,6 +235,67 @@ fn in_one_role() -> Vec<ScriptedScenario> {
             load(steps, second(2), 10);
         }),
     ]
+}
+
+/// Over 400 kB/s more is written than memory's queue has room for: the rest waits on disk, and a start finds nothing there.
+fn on_disk(name: &'static str, disk_bytes: u64, more: impl FnOnce(&mut Vec<(u64, ScriptStep)>)) -> ScriptedScenario {
+    let script = in_step(name, Mode::Async, more);
+    let options = SimOptions { queue_disk_bytes: disk_bytes, bytes_per_s: 400_000, ..script.options };
+    ScriptedScenario { options: SimOptions { degrade: Degrade::Queue, wait_limit_ms: 10_000, ..options }, ..script }
+}
+
+/// The disk queue, and what leaves it.
+fn spilled() -> Vec<ScriptedScenario> {
+    let second = |n: u64| n * SECOND;
+    // The first sync takes a while.
+    let begins = second(3);
+    vec![
+        on_disk("spill", MIB, |steps| load(steps, begins, 40)),
+        on_disk("spill-link-lost", MIB, |steps| {
+            load(steps, begins, 40);
+            steps.push((begins + 100 * MILLISECOND, ScriptStep::Cable([false; 2])));
+            steps.push((second(10), ScriptStep::Cable([true; 2])));
+            load(steps, second(10) + 100 * MILLISECOND, 20);
+        }),
+        // So small that it goes round, while what was read of it is sent and confirmed.
+        on_disk("spill-wrap", 256 * KIB, |steps| {
+            for round in 0..4 {
+                load(steps, begins + round * 450 * MILLISECOND, 24);
+            }
+            let cut = begins + 1500 * MILLISECOND;
+            steps.push((cut, ScriptStep::Cable([false; 2])));
+            steps.push((cut + second(7), ScriptStep::Cable([true; 2])));
+            load(steps, cut + second(8), 12);
+        }),
+        // The same places again and again, over a line that is far too slow for all of that: the order is left for snapshots.
+        {
+            let script = on_disk("younger-image", 4 * MIB, |steps| {
+                for round in 0..4 {
+                    load(steps, second(30) + round * SECOND, 60);
+                }
+                load(steps, second(60), 8);
+            });
+            let modes = vec![Mode::Superasync];
+            ScriptedScenario { options: SimOptions { bytes_per_s: 40_000, modes, ..script.options }, ..script }
+        },
+    ]
+}
+
+/// The mode ladder goes down while the line is slow, and up again.
+fn lowered() -> Vec<ScriptedScenario> {
+    let second = |n: u64| n * SECOND;
+    let ms = Duration::from_millis;
+    let ladder = |name: &'static str, mode: Mode| {
+        let script = in_step(name, mode, |steps| {
+            // Writers who wait behind each other for a slow line, and one who comes later.
+            load(steps, second(3), 40);
+            load(steps, second(8), 10);
+        });
+        let fallback = Fallback { mode: Mode::Async, latency: ms(40), after: ms(100), return_after: ms(1000) };
+        let options = SimOptions { bytes_per_s: 400_000, fallback: Some(fallback), ..script.options };
+        ScriptedScenario { options: SimOptions { degrade: Degrade::Queue, wait_limit_ms: 10_000, ..options }, ..script }
+    };
+    vec![ladder("ladder", Mode::Sync), ladder("ladder-nearsync", Mode::Nearsync)]
 }
 
 /// The primary's queue is logged: a start goes on from there.
