@@ -53,8 +53,8 @@ fn failed_primary(mode: Mode, policy: Policy) -> ScenarioWorld {
     world
 }
 
-/// Settings that a group is told while it has failed are those by which it acts once it is reset.
 // proves: P3
+/// Settings that a group is told while it has failed are those by which it acts once it is reset.
 #[test]
 fn what_is_set_while_a_group_has_failed_counts_once_it_is_reset() {
     for (before, after) in [(Policy::Degrade, Policy::Strict), (Policy::Strict, Policy::Degrade)] {
