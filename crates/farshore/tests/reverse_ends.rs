@@ -212,12 +212,9 @@ fn what_is_typed_behind_the_end_of_a_reverse_sync_is_no_part_of_it() {
     pair.done(Side::Far, &["sync", GROUP]);
     pair.until("near is the primary", |pair| is_primary(pair, Side::Near));
     pair.wait_for(Side::Near, "replicating");
+    let parts = ["nothing was changed", "the record of a reverse sync that is over is there still"];
     for words in [&["switchover", GROUP, "--to", "far"][..], &["demote", GROUP]] {
-        expect(
-            &pair.run(Side::Near, words),
-            2,
-            &["nothing was changed", "the record of a reverse sync that is over is there still"],
-        );
+        expect(&pair.run(Side::Near, words), 2, &parts);
         assert!(is_primary(&pair, Side::Near) && !is_primary(&pair, Side::Far));
     }
     fs::remove_dir(record(&pair, Side::Near)).expect("removed");
