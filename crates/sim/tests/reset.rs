@@ -69,6 +69,21 @@ fn what_is_set_while_a_group_has_failed_counts_once_it_is_reset() {
     }
 }
 
+/// What is set at a failed primary is no mode in which a writer was answered: the copy's is the one of before.
+// proves: rule 19
+#[test]
+fn the_mode_that_is_set_at_a_failed_primary_is_not_the_copys() {
+    let mut world = failed_primary(Mode::Async, Policy::Degrade);
+    world.set(GROUP, |settings| settings.mode = Mode::Sync);
+    world.pass(5 * SECOND);
+    let told = world.figures(1);
+    assert_eq!((told.mode, told.acts_as), (Some(Mode::Async), Some(Mode::Async)));
+    is_reset(&mut world, 0);
+    goes_on(&mut world);
+    world.pass(5 * SECOND);
+    assert_eq!(world.figures(1).mode, Some(Mode::Sync));
+}
+
 /// A secondary whose superblock or journal could not be written.
 fn failed_secondary(mode: Mode, policy: Policy) -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options(mode, policy));
