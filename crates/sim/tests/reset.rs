@@ -69,8 +69,8 @@ fn what_is_set_while_a_group_has_failed_counts_once_it_is_reset() {
     }
 }
 
-/// What is set at a failed primary is no mode in which a writer was answered: the copy's is the one of before.
 // proves: rule 19
+/// What is set at a failed primary is no mode in which a writer was answered: the copy's is the one of before.
 #[test]
 fn the_mode_that_is_set_at_a_failed_primary_is_not_the_copys() {
     let mut world = failed_primary(Mode::Async, Policy::Degrade);
