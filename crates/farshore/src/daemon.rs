@@ -30,6 +30,7 @@ mod patience;
 mod peer_desk;
 mod preview;
 mod promises;
+mod queue_view;
 mod reader_room;
 mod reconnect;
 mod recorder;

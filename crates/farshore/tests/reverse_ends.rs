@@ -212,8 +212,9 @@ fn what_is_typed_behind_the_end_of_a_reverse_sync_is_no_part_of_it() {
     pair.done(Side::Far, &["sync", GROUP]);
     pair.until("near is the primary", |pair| is_primary(pair, Side::Near));
     pair.wait_for(Side::Near, "replicating");
+    let parts = ["nothing was changed", "the record of a reverse sync that is over is there still"];
     for words in [&["switchover", GROUP, "--to", "far"][..], &["demote", GROUP]] {
-        expect(&pair.run(Side::Near, words), 2, &["nothing was changed", "reverse"]);
+        expect(&pair.run(Side::Near, words), 2, &parts);
         assert!(is_primary(&pair, Side::Near) && !is_primary(&pair, Side::Far));
     }
     fs::remove_dir(record(&pair, Side::Near)).expect("removed");
@@ -590,7 +591,8 @@ fn what_others_wrote_while_a_command_ran_at_home_is_not_overwritten_by_what_wait
     pair.until("near is promoted", |pair| {
         is_primary(pair, Side::Near) || pair.output_of(Side::Near, &["promote", GROUP]).0 < 2
     });
-    pair.qemu_io(Side::Near, "data", &["read -P 6 0 64k"]);
+    // Its role is shown a moment before its export is open.
+    pair.until("it serves", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 6 0 64k"]).0);
 }
 
 /// The number of the reverse sync that this node has on record.

@@ -197,7 +197,9 @@ fn nobody_is_served_elsewhere_while_a_forced_promotion_goes_back() {
     assert!(!is_primary(&pair, Side::Near), "it goes back still");
     assert!(!is_served, "{said}");
     typed.finish(&mut pair);
-    pair.until("it serves", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 6 0 4M"]).0);
+    pair.until("it serves", |pair| {
+        is_primary(pair, Side::Near) && pair.try_qemu_io(Side::Near, "data", &["read 0 4k"]).0
+    });
 }
 
 // proves: P1

@@ -300,6 +300,7 @@ fn reverse_syncs() -> Vec<Limit> {
         ours::REVERSE_QUIET_PATIENCE => "for requests at the other node to end, before the node of the clients takes over",
             "then they go on there, and it is tried again";
         ours::REVERSE_AGAIN_AFTER => "from a step that was refused to the next try", "";
+        ours::REVERSE_AGAIN_AFTER_MAX => "from a step that was refused behind commands of the configuration to the next try, at most", "";
         ours::REVERSE_HEARD_PATIENCE => "for a node that is to serve the clients of its peer to hear that the peer was demoted", "";
         ours::REVERSE_STEP_PATIENCE => "for a step under way to end, before `--stop` is refused", "";
         ours::REVERSE_HANDOVER_PATIENCE => "for a node to hand over that has begun to, back to the node of the clients", "then they go on there";

@@ -72,6 +72,7 @@ mod permits;
 mod primary_report;
 mod pulls;
 mod queue_full;
+mod queue_versions;
 mod rare_edges;
 mod reloaded;
 mod repair;

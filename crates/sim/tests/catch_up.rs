@@ -379,7 +379,7 @@ const REACHED: &[(&str, &[BranchCount])] = &[
             (0, CoveragePoint::QueueContinued, 1),
         ],
     ),
-    ("spill-wrap", &[(0, CoveragePoint::QueueSpilled, 9), (0, CoveragePoint::QueueContinued, 1)]),
+    ("spill-wrap", &[(0, CoveragePoint::QueueSpilled, 4), (0, CoveragePoint::QueueContinued, 1)]),
     ("younger-image", &[(0, CoveragePoint::QueueSpilled, 3), (0, CoveragePoint::QueueLeftForYoungerImage, 1)]),
     ("ladder", &[(0, CoveragePoint::LadderSteppedDown, 1), (0, CoveragePoint::LadderSteppedUp, 1)]),
     ("ladder-nearsync", &[(0, CoveragePoint::LadderSteppedDown, 1), (0, CoveragePoint::LadderSteppedUp, 1)]),

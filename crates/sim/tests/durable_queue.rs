@@ -24,7 +24,7 @@ const PRIMARY: usize = 0;
 const PEER: usize = 1;
 
 /// A quarter of a MiB in memory, and a log of this size.
-fn logged(queue_disk_bytes: u64) -> SimOptions {
+pub fn logged(queue_disk_bytes: u64) -> SimOptions {
     SimOptions {
         queue_bytes: 256 * KIB,
         queue_disk_bytes,
@@ -40,7 +40,7 @@ fn opened(world: &ScenarioWorld) -> u64 {
     world.coverage(PRIMARY, CoveragePoint::QueueLogOpened)
 }
 
-fn in_step(options: SimOptions) -> ScenarioWorld {
+pub fn in_step(options: SimOptions) -> ScenarioWorld {
     let mut world = ScenarioWorld::in_peace(options);
     world.write_done(0, 0, 8 * KIB);
     world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
@@ -49,7 +49,7 @@ fn in_step(options: SimOptions) -> ScenarioWorld {
 }
 
 /// Writers take turns, each after the one before: so many KiB in writes of 12 KiB. The longest wait.
-fn writes(world: &mut ScenarioWorld, kib: u64) -> u64 {
+pub fn writes(world: &mut ScenarioWorld, kib: u64) -> u64 {
     (0..kib / 12).map(|n| world.write_done((n % 2) as u16, n * 20 * KIB % (960 * KIB), 12 * KIB)).max().unwrap_or(0)
 }
 
@@ -244,7 +244,7 @@ fn comes_in_step(world: &mut ScenarioWorld) {
 }
 
 /// It is in step, and nothing was sent by a sync since the primary started.
-fn in_order(world: &mut ScenarioWorld) {
+pub fn in_order(world: &mut ScenarioWorld) {
     drains_in_order(world, 0);
 }
 

@@ -53,8 +53,8 @@ fn failed_primary(mode: Mode, policy: Policy) -> ScenarioWorld {
     world
 }
 
-/// Settings that a group is told while it has failed are those by which it acts once it is reset.
 // proves: P3
+/// Settings that a group is told while it has failed are those by which it acts once it is reset.
 #[test]
 fn what_is_set_while_a_group_has_failed_counts_once_it_is_reset() {
     for (before, after) in [(Policy::Degrade, Policy::Strict), (Policy::Strict, Policy::Degrade)] {
@@ -67,6 +67,21 @@ fn what_is_set_while_a_group_has_failed_counts_once_it_is_reset() {
         let id = world.write(0, 0, 4 * KIB);
         assert_eq!(world.answer(id).0, after == Policy::Degrade, "{after:?}: {:?}", world.glance(0, GROUP));
     }
+}
+
+// proves: rule 19
+/// What is set at a failed primary is no mode in which a writer was answered: the copy's is the one of before.
+#[test]
+fn the_mode_that_is_set_at_a_failed_primary_is_not_the_copys() {
+    let mut world = failed_primary(Mode::Async, Policy::Degrade);
+    world.set(GROUP, |settings| settings.mode = Mode::Sync);
+    world.pass(5 * SECOND);
+    let told = world.figures(1);
+    assert_eq!((told.mode, told.acts_as), (Some(Mode::Async), Some(Mode::Async)));
+    is_reset(&mut world, 0);
+    goes_on(&mut world);
+    world.pass(5 * SECOND);
+    assert_eq!(world.figures(1).mode, Some(Mode::Sync));
 }
 
 /// A secondary whose superblock or journal could not be written.

@@ -37,14 +37,7 @@ impl Group {
         }
         let acts = self.common.lifecycle.is_running() && self.common.lifecycle.broken().is_none();
         if let (Command::Set(settings), false) = (&command, acts) {
-            let before = take_settings(self, cx, *settings);
-            if self.common.role() == Role::Primary && self.common.settings.mode != before.mode {
-                // The export closes, and writes are still under way: each is answered as if the mode had changed before.
-                self.primary.peer.promise_anew(&mut self.common, cx, MODE_CHANGED);
-                if self.shown().state() == State::Holding {
-                    self.primary.peer.outbox.promise_from_here();
-                }
-            }
+            set_at_rest(self, cx, *settings);
             return cx.answer(id, CommandResult::Done(String::new()));
         }
         let starts = self.common.lifecycle.stage().is_some();
@@ -130,6 +123,18 @@ impl Group {
             // Each node shows what the other is set to.
             self.say_hello(cx, FrameKind::GroupState);
             self.primary.peer.report_primary_state(&mut self.common, cx);
+        }
+    }
+}
+
+/// Settings that count once the group acts again.
+fn set_at_rest(group: &mut Group, cx: &mut Cx, settings: Settings) {
+    let before = take_settings(group, cx, settings);
+    if group.common.role() == Role::Primary && group.common.settings.mode != before.mode {
+        // The export closes, and writes are still under way: each is answered as if the mode had changed before.
+        group.primary.peer.promise_anew(&mut group.common, cx, MODE_CHANGED);
+        if group.shown().state() == State::Holding {
+            group.primary.peer.outbox.promise_from_here();
         }
     }
 }

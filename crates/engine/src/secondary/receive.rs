@@ -97,10 +97,15 @@ impl Secondary {
         header: &FrameHeader,
         payload: &[u8],
     ) -> Option<()> {
-        let tick = Tick::decode(payload)?;
+        let mut tick = Tick::decode(payload)?;
         if common.role() != Role::Secondary || !common.lifecycle.is_running() {
             // Promoted meanwhile, or about to be: no confirmations are owed.
             return Some(());
+        }
+        if let State::Failed(_) = tick.state {
+            // Nobody was answered in what was set since.
+            tick.mode = common.sb.primary_mode.unwrap_or(tick.mode);
+            tick.acts_as = self.primary_report.acts_as().unwrap_or(tick.acts_as);
         }
         let (state, mode) = (tick.state, tick.mode);
         // Before the end of a sync that is to put things right the blocks here are what they were.

@@ -431,15 +431,18 @@ impl QueueView {
         if self.log_limit_bytes > 0 { self.reset_log_bytes_hwm } else { self.reset_waiting_bytes_hwm }
     }
 
-    /// Of bytes, of writes, or of what writes cost in memory wherever their bytes are: whichever is nearest to its limit. 1.0: it is full.
-    /// `None`: there is no queue.
-    pub fn filled_share(&self) -> Option<f64> {
+    /// What is filled, and the whole, of each thing that fills: bytes, writes, and what writes cost in memory wherever their bytes are.
+    pub fn fills(&self) -> [(u64, u64); 3] {
         // Without a disk queue all of it is among the bytes in memory. With one, a quarter of memory is for what comes back.
         let on_disk = self.disk_limit_bytes > 0 && self.log != QueueLogState::Closed;
         let places_bytes = if on_disk { self.items.saturating_mul(limits::ITEM_OVERHEAD_BYTES) } else { 0 };
-        let parts = [self.filled_of(), (self.items, self.limit_items), (places_bytes, self.limit_bytes / 4 * 3)];
-        let shares = parts.into_iter().filter(|(_, whole)| *whole > 0).map(|(part, whole)| part as f64 / whole as f64);
-        shares.reduce(f64::max)
+        [self.filled_of(), (self.items, self.limit_items), (places_bytes, self.limit_bytes / 4 * 3)]
+    }
+
+    /// Of whatever is nearest to its limit. 1.0: the queue is full. `None`: there is no queue.
+    pub fn filled_share(&self) -> Option<f64> {
+        let parts = self.fills().into_iter().filter(|(_, whole)| *whole > 0);
+        parts.map(|(part, whole)| part as f64 / whole as f64).reduce(f64::max)
     }
 }
 

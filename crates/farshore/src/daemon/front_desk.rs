@@ -60,10 +60,11 @@ impl FrontDesk {
             }
             request => match self.whose(&request).await {
                 None => self.desk.answer(request, asker).await,
-                Some((peer, why)) => {
+                Some((peer, why)) if matches!(request, ApiRequest::Sync { .. }) => {
                     let reply = self.carry(&peer, for_whoever_must(request), &why, asker).await;
                     with_who_answers(&peer, reply)
                 }
+                Some((peer, why)) => self.carry(&peer, request, &why, asker).await,
             },
         }
     }

@@ -125,6 +125,10 @@ pub struct SyncPace {
 pub struct QueuePace {
     pub entering_bytes_per_s: f64,
     pub leaving_bytes_per_s: f64,
+    /// Writes by which it grows; 0: it does not.
+    pub gains_items_per_s: f64,
+    /// The same of the file of its log.
+    pub log_gains_bytes_per_s: f64,
 }
 
 /// Sums at a moment that moves along: rates are measured from there.
@@ -177,15 +181,17 @@ impl SyncMeter {
 #[derive(Default)]
 pub(super) struct QueueMeter {
     /// `None`: nobody has looked yet.
-    base: Option<RateBase<2>>,
+    base: Option<RateBase<4>>,
 }
 
 impl QueueMeter {
     pub fn pace(&mut self, queue: &QueueStatus, now: Mono) -> QueuePace {
-        let sums = [queue.entered_bytes, queue.left_bytes];
+        let log_bytes = queue.log.filled.map_or(0, |(bytes, _)| bytes);
+        let sums = [queue.entered_bytes, queue.left_bytes, queue.items, log_bytes];
         let base = self.base.get_or_insert(RateBase { since: (now, sums), next: (now, sums) });
-        let [entering_bytes_per_s, leaving_bytes_per_s] = base.rates(sums, now);
-        QueuePace { entering_bytes_per_s, leaving_bytes_per_s }
+        let [entering_bytes_per_s, leaving_bytes_per_s, gains_items_per_s, log_gains_bytes_per_s] =
+            base.rates(sums, now);
+        QueuePace { entering_bytes_per_s, leaving_bytes_per_s, gains_items_per_s, log_gains_bytes_per_s }
     }
 }
 
@@ -206,5 +212,10 @@ mod tests {
         assert_eq!(at(13, 8_000, 5_000), (1_000.0, 1_000.0 / 3.0), "over at least one window");
         assert_eq!(at(14, 8_000, 9_000), (500.0, 2_000.0));
         assert_eq!(at(18, 8_000, 9_000), (0.0, 0.0));
+        let holds = |items| QueueStatus { items, ..QueueStatus::default() };
+        let mut meter = QueueMeter::default();
+        let gains = [(10, 100), (12, 300), (14, 200)]
+            .map(|(second, items)| meter.pace(&holds(items), Mono(second * 1_000_000_000)));
+        assert_eq!(gains.map(|pace| pace.gains_items_per_s), [0.0, 100.0, 0.0], "what it loses is no growth");
     }
 }

@@ -268,7 +268,7 @@ fn spilled() -> Vec<ScriptedScenario> {
         // So small that it goes round, while what was read of it is sent and confirmed.
         on_disk("spill-wrap", 256 * KIB, |steps| {
             for round in 0..4 {
-                load(steps, begins + round * 450 * MILLISECOND, 24);
+                load(steps, begins + round * 450 * MILLISECOND, 20);
             }
             let cut = begins + 1500 * MILLISECOND;
             steps.push((cut, ScriptStep::Cable([false; 2])));
@@ -284,7 +284,8 @@ fn spilled() -> Vec<ScriptedScenario> {
                 load(steps, second(60), 8);
             });
             let modes = vec![Mode::Superasync];
-            ScriptedScenario { options: SimOptions { bytes_per_s: 40_000, modes, ..script.options }, ..script }
+            let options = SimOptions { bytes_per_s: 40_000, queue_bytes: MIB, modes, ..script.options };
+            ScriptedScenario { options, ..script }
         },
     ]
 }

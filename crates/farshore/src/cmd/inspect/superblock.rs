@@ -190,7 +190,7 @@ fn describe_identity(report: &mut InspectReport, found: &Superblock) {
     report.line("group", format!("tag {:016x} (made of the names of cluster and group)", found.tag));
     report.line(
         "nodes",
-        format!("this is node {}, its peer is node {} (positions in the sorted list)", found.node.0, found.peer.0),
+        format!("this is node {}, its peer is node {} (by name and cluster)", found.node.0, found.peer.0),
     );
     report.line("role", id.role.word());
     let generation =

@@ -501,6 +501,14 @@ async fn tried_again(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &N
     let name = order.group.as_str();
     let known = desk.reverses.home(name).unwrap_or_default();
     let Some(gives_up) = known.gives_up else {
+        if is_secondary_there(desk, id).await? {
+            let message = format!(
+                "{name}: nothing was changed: node {peer} has served the clients of this node and was demoted there, so nobody serves them now. This \
+                 node takes over by itself as soon as it has all that {peer} has ('farshore status {name}' says why not yet). 'farshore promote \
+                 {name} --force' on one of both gives up what the other one has alone, and '--stop' here ends the reverse sync"
+            );
+            return Ok(Reply::refused(DeskRefusal::ReverseUnderWay, message));
+        }
         let text = format!("{name}: a reverse sync is under way already: node {peer} serves the clients of this node");
         return Ok(Reply::unchanged(text));
     };
