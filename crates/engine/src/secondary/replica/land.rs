@@ -51,17 +51,10 @@ impl OrderedReplica {
             // Its primary counts on it until it has flushed its own.
             common.sb.give_up(header.seq);
         }
-        let sets_aside = header.kind == FrameKind::Void && header.flags & flags::SETS_ASIDE != 0;
-        if sets_aside && usize::from(header.volume.0) >= common.volumes.len() {
-            return common.protocol_error(cx, &format!("number {} for a range outside its volume", header.seq.0));
-        }
-        let mark = header.kind == FrameKind::Void && header.flags & flags::MARK != 0;
-        if mark && (MarkId::read(header.offset).is_none() || header.length > 0 || sets_aside) {
-            return common.protocol_error(
-                cx,
-                &format!("number {} for a mark with an id or a range that no mark has", header.seq.0),
-            );
-        }
+        let (sets_aside, mark) = match void_of(header, common.volumes.len()) {
+            Ok(found) => found,
+            Err(why) => return common.protocol_error(cx, &format!("number {} for {why}", header.seq.0)),
+        };
         // What says nothing of a range may still name one.
         let (volume, offset, length) = match content {
             RecordContent::Void if sets_aside => (header.volume, 0, 0),
@@ -241,6 +234,19 @@ fn continues_epoch(replica: &OrderedReplica, header: &FrameHeader) -> Option<boo
     let fits = records < limits::EPOCH_FRAMES_MAX && bytes <= limits::EPOCH_BYTES_MAX && replica.journal.takes(bytes);
     let may_be = is_plain && fits && replica.progress.snapshot().is_none();
     may_be.then_some(header.flags & flags::LAST == 0 && !injected(Fault::EpochLandsOpen))
+}
+
+/// Whether a number sets a volume aside, and whether it is a mark; or what it cannot be.
+fn void_of(header: &FrameHeader, volumes: usize) -> Result<(bool, bool), &'static str> {
+    let has = |flag: u16| header.kind == FrameKind::Void && header.flags & flag != 0;
+    let (sets_aside, mark) = (has(flags::SETS_ASIDE), has(flags::MARK));
+    if sets_aside && usize::from(header.volume.0) >= volumes {
+        return Err("a range outside its volume");
+    }
+    if mark && (MarkId::read(header.offset).is_none() || header.length > 0 || sets_aside) {
+        return Err("a mark with an id or a range that no mark has");
+    }
+    Ok((sets_aside, mark))
 }
 
 /// Marks of the order are durable here.
