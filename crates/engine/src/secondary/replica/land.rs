@@ -51,10 +51,7 @@ impl OrderedReplica {
             // Its primary counts on it until it has flushed its own.
             common.sb.give_up(header.seq);
         }
-        let (sets_aside, mark) = match void_of(header, common.volumes.len()) {
-            Ok(found) => found,
-            Err(why) => return common.protocol_error(cx, &format!("number {} for {why}", header.seq.0)),
-        };
+        let Some((sets_aside, mark)) = void_of(header, common, cx) else { return };
         // What says nothing of a range may still name one.
         let (volume, offset, length) = match content {
             RecordContent::Void if sets_aside => (header.volume, 0, 0),
@@ -236,17 +233,20 @@ fn continues_epoch(replica: &OrderedReplica, header: &FrameHeader) -> Option<boo
     may_be.then_some(header.flags & flags::LAST == 0 && !injected(Fault::EpochLandsOpen))
 }
 
-/// Whether a number sets a volume aside, and whether it is a mark; or what it cannot be.
-fn void_of(header: &FrameHeader, volumes: usize) -> Result<(bool, bool), &'static str> {
+/// Whether a number sets a volume aside, and whether it is a mark. What it cannot be ends the session.
+fn void_of(header: &FrameHeader, common: &mut GroupCommon, cx: &mut Cx) -> Option<(bool, bool)> {
     let has = |flag: u16| header.kind == FrameKind::Void && header.flags & flag != 0;
     let (sets_aside, mark) = (has(flags::SETS_ASIDE), has(flags::MARK));
-    if sets_aside && usize::from(header.volume.0) >= volumes {
-        return Err("a range outside its volume");
+    if sets_aside && usize::from(header.volume.0) >= common.volumes.len() {
+        common.protocol_error(cx, &format!("number {} for a range outside its volume", header.seq.0));
+        return None;
     }
     if mark && (MarkId::read(header.offset).is_none() || header.length > 0 || sets_aside) {
-        return Err("a mark with an id or a range that no mark has");
+        let why = format!("number {} for a mark with an id or a range that no mark has", header.seq.0);
+        common.protocol_error(cx, &why);
+        return None;
     }
-    Ok((sets_aside, mark))
+    Some((sets_aside, mark))
 }
 
 /// Marks of the order are durable here.
