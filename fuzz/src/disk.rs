@@ -6,11 +6,12 @@ use engine::cell;
 use engine::identity::{Confirmed, Identity, Role};
 use engine::journal::{BatchOf, ENTRIES_MAX, INDEX_BYTES, JournalEntry, JournalIndex, RecordKind};
 use engine::limits::{PART_BYTES_MAX, REGION_BYTES};
+use engine::marks::{self, Mark};
 use engine::queue_log::QueueCell;
 use engine::state::Mode;
 use engine::superblock::{self, JournalHead, RollbackPoint, Superblock};
 use engine::undo;
-use engine::{Bitmap, Generation, Incarnation, NodeId, Position, Seq, VolumeId, Wall};
+use engine::{Bitmap, Generation, Incarnation, MarkId, NodeId, Position, Seq, VolumeId, Wall};
 use host::disk::fingerprint::Fingerprint;
 use host::link::history;
 
@@ -172,6 +173,7 @@ pub fn journal_index_seeds() -> Vec<Seed> {
         no_hole: kind == RecordKind::Zero,
         resync: seq.is_multiple_of(2),
         sets_aside: seq.is_multiple_of(5),
+        mark: false,
         volume: VolumeId(2),
         offset: 4096,
         length: if payload_bytes > 0 { u64::from(payload_bytes) } else { 1 << 20 },
@@ -258,6 +260,29 @@ pub fn activity_cell_seeds() -> Vec<Seed> {
     vec![
         ("hot", encode_slots(Incarnation(5), confirmed(), slots.into_iter())),
         ("empty", encode_slots(Incarnation(6), Confirmed::default(), std::iter::empty())),
+    ]
+}
+
+/// Rule: a believed cell comes back when it is written again, and so do the terms of a mark.
+pub fn marks_cell(bytes: &[u8]) {
+    if let Ok(read) = marks::decode_slots(&body(bytes)) {
+        let again = marks::encode_slots(read.iter().map(Option::as_ref));
+        assert_eq!(marks::decode_slots(&body(&again)), Ok(read));
+    }
+    let _ = marks::decode_slots(bytes);
+    if let Some(mark) = Mark::decode(bytes) {
+        assert_eq!(Mark::decode(&mark.encode()), Some(mark));
+    }
+}
+
+pub fn marks_cell_seeds() -> Vec<Seed> {
+    let position = Position { generation: GENERATION, incarnation: Incarnation(4), seq: Seq(90) };
+    let mark = Mark { id: MarkId(7), position, wall: Wall(5), name: "nightly".into(), ..Mark::default() };
+    let locked = Mark { id: MarkId(8), moment: 9, locked: true, there: true, ..mark.clone() };
+    vec![
+        ("two", marks::encode_slots([Some(&mark), None, Some(&locked)].into_iter())),
+        ("terms", mark.encode()),
+        ("empty", marks::encode_slots(std::iter::empty())),
     ]
 }
 

@@ -44,6 +44,7 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "journal_index", run: disk::journal_index, seeds: disk::journal_index_seeds },
     FuzzTarget { name: "bitmap_cell", run: disk::bitmap_cell, seeds: disk::bitmap_cell_seeds },
     FuzzTarget { name: "queue_cell", run: disk::queue_cell, seeds: disk::queue_cell_seeds },
+    FuzzTarget { name: "marks_cell", run: disk::marks_cell, seeds: disk::marks_cell_seeds },
     FuzzTarget { name: "activity_cell", run: disk::activity_cell, seeds: disk::activity_cell_seeds },
     FuzzTarget { name: "undo_index", run: disk::undo_index, seeds: disk::undo_index_seeds },
     FuzzTarget { name: "fingerprints", run: disk::fingerprints, seeds: disk::fingerprints_seeds },

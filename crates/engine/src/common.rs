@@ -19,6 +19,7 @@ use crate::formats::undo::UndoStore;
 use crate::ids::*;
 use crate::records::activity::ActivityLog;
 use crate::records::bits::{BitmapWriter, StoredBits};
+use crate::records::marks::MarkTable;
 use crate::records::record::{AfterSuper, SuperWriter, all_rejoin};
 use crate::records::start::GroupStart;
 use crate::shared::clock::ClockNews;
@@ -82,6 +83,7 @@ pub(crate) struct GroupCommon {
     pub numbers: WriteNumbers,
     pub bitmap: BitmapWriter,
     pub activity: ActivityLog,
+    pub marks: MarkTable,
     pub slots: OperationSlots,
     /// Either half's: what is overwritten since the newest mark.
     pub undo: UndoStore,
@@ -108,6 +110,7 @@ impl GroupCommon {
             numbers: WriteNumbers::default(),
             bitmap: BitmapWriter::new(config.volumes.iter().map(|v| v.size_bytes)),
             activity: ActivityLog::new(config.activity),
+            marks: MarkTable::default(),
             slots: OperationSlots::new(config.id),
             undo: UndoStore::new(config.history_bytes),
             clock: ClockNews::default(),
@@ -204,6 +207,7 @@ impl GroupCommon {
             volumes: &mut self.volumes,
             slots: &mut self.slots,
             undo: &self.undo,
+            marks: &mut self.marks,
         }
     }
 

@@ -9,6 +9,7 @@ pub mod fork;
 mod group_settings;
 pub mod identity;
 pub mod journal;
+pub mod marks;
 pub mod other_volumes;
 pub mod queue_log;
 pub mod superblock;

@@ -10,6 +10,7 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::{Confirmed, Role};
 use crate::formats::wire::{FrameHeader, FrameKind, GroupHello};
 use crate::group::handover::Handover;
+use crate::group::marks::MarkDesk;
 use crate::group::reset::GroupReset;
 use crate::ids::*;
 use crate::peer::forks::would_yield;
@@ -32,6 +33,7 @@ pub(crate) struct Group {
     primary: Primary,
     secondary: Secondary,
     handover: Handover,
+    marks: MarkDesk,
     /// Stop as soon as the change of role is done.
     stop_wanted: bool,
     /// Why it is not taken up in this run: [`crate::Node::refuse`].
@@ -54,6 +56,7 @@ impl Group {
             primary,
             secondary: Secondary::new(&config),
             handover: Handover::new(),
+            marks: MarkDesk::default(),
             stop_wanted: false,
             refused: None,
             reset: None,
@@ -133,6 +136,7 @@ impl Group {
         match op {
             SlotOperation::Superblock => self.super_done(cx, result.is_ok()),
             SlotOperation::BitmapCell { index, words } => self.cell_written(cx, index, &words, result.is_ok()),
+            SlotOperation::MarksCell => marks::cell_written(self, cx, result),
             SlotOperation::ActivityCell => self.activity_written(cx, result.is_ok()),
             SlotOperation::JournalBatch { ordinal } => {
                 if result.is_err() {
@@ -214,6 +218,7 @@ impl Group {
     pub fn link_down(&mut self, cx: &mut Cx, why: &str) {
         self.secondary.primary_report.is_past();
         self.primary.peer.session_ends();
+        self.marks.session_ends();
         match self.common.role() {
             Role::Primary => self.primary.stream_lost(&mut self.common, cx, why),
             Role::Secondary => self.secondary.lost_session(cx),
@@ -270,6 +275,7 @@ impl Group {
             FrameKind::Union => {
                 self.secondary.union_named(&mut self.common, cx, &self.primary.peer.greeting, &header, control)
             }
+            FrameKind::MarkTerms | FrameKind::MarkThere => marks::frame(self, cx, &header, control),
             FrameKind::Saved => {
                 forks::saved(self, cx, &header);
                 Some(())
@@ -363,6 +369,7 @@ pub mod equal;
 pub mod forks;
 pub mod handover;
 pub mod lent;
+pub mod marks;
 pub mod meeting;
 pub mod orders;
 pub mod peer_window;

@@ -19,6 +19,26 @@ pub struct GroupId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct VolumeId(pub u16);
 
+/// A mark: the node that set it, and a counter of that node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct MarkId(pub u64);
+
+impl MarkId {
+    pub const COUNTER_BITS: u32 = 40;
+    pub const COUNTER_MAX: u64 = (1 << MarkId::COUNTER_BITS) - 1;
+
+    /// As it was read: 0 is no mark, and nobody gives an id beyond node and counter.
+    pub fn read(id: u64) -> Option<MarkId> {
+        let bits = MarkId::COUNTER_BITS + u16::BITS;
+        (id > 0 && id >> bits == 0).then_some(MarkId(id))
+    }
+
+    /// Who set it.
+    pub fn node(self) -> NodeId {
+        NodeId((self.0 >> MarkId::COUNTER_BITS) as u16)
+    }
+}
+
 /// Some volumes of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct VolumeSet([u64; VOLUMES_MAX / 64]);

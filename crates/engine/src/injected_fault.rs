@@ -330,6 +330,18 @@ faults! {
         "A secondary gets other volumes in the midst of a sync: what it goes back to is of the positions of before.";
     MovedInOtherRole, "moved-in-other-role", "P1, P7",
         "A device moves to a group in which this node has the other role: the wrong node's content counts.";
+    MarkUnnumbered, "mark-unnumbered", "rule 4",
+        "A mark takes no number of its own beside a stream: the peer never hears where it is.";
+    MarkToldEarly, "mark-told-early", "P9",
+        "A secondary reports a mark before its slot is durable.";
+    MarkLostInSpill, "mark-lost-in-spill", "rule 4",
+        "A mark that is set while the queue stands on disk leaves for the peer as a number without a meaning.";
+    MomentTorn, "moment-torn", "rule 4",
+        "Marks of one moment over several groups are set in two turns of the node.";
+    MarkFolded, "mark-folded", "rule 4, rule 20",
+        "An epoch goes on over a mark, which is left out: the peer never stands where it is.";
+    MarkStraysUnasked, "mark-strays-unasked", "P9",
+        "A secondary never asks whether it was told of all marks: it goes on with one that its primary has lost.";
     RejoinsInStream, "rejoins-in-stream", "rule 8, P2",
         "A volume that rejoins goes on in the stream, and what was written to it meanwhile follows at any time.";
 }

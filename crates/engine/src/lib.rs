@@ -43,7 +43,7 @@ use core::time::Duration;
 
 pub use activity::file_bytes as activity_file_bytes;
 pub use bitmap::{Bitmap, file_bytes as bitmap_file_bytes};
-pub use formats::{bitmap, cell, delta, identity, journal, other_volumes, queue_log, superblock, undo, wire};
+pub use formats::{bitmap, cell, delta, identity, journal, marks, other_volumes, queue_log, superblock, undo, wire};
 pub use ids::*;
 pub use node::Node;
 pub use records::activity;
@@ -111,6 +111,8 @@ pub enum Store {
     Bitmap(GroupId),
     /// Which extents were written lately.
     Activity(GroupId),
+    /// Named points of the write order.
+    Marks(GroupId),
     /// What was overwritten since the rollback point, or before a snapshot could ship it.
     Undo(GroupId),
     /// What this node held where it differed from the peer that an operator chose over it. It has no size of its own.
@@ -298,6 +300,21 @@ pub enum Command {
         name: String,
         discard: bool,
     },
+    /// Name this point of the write order. `moment`: others of the same one are set in the same turn, or 0.
+    Mark {
+        name: String,
+        moment: u64,
+    },
+    /// A mark is dropped only by whoever overrides its lock, or no longer so.
+    LockMark {
+        name: String,
+        locked: bool,
+    },
+    /// A mark goes, or the rollback point if that has the name.
+    DropMark {
+        name: String,
+        override_lock: bool,
+    },
     /// Start a group that failed anew, from what is on record (rule 12). `entropy` seeds new generations' tags.
     Reset {
         entropy: u64,
@@ -410,6 +427,11 @@ pub enum Input {
         group: GroupId,
         id: CommandId,
         command: Command,
+    },
+    /// One moment of several groups has a name: a command of each is answered.
+    Mark {
+        groups: Vec<(GroupId, CommandId)>,
+        name: String,
     },
     /// The answer to [`Output::Reopen`]: the group as a start finds it now, or why it is not taken up. Settings stay as they are.
     Reopened {
@@ -723,6 +745,25 @@ pub enum Event {
         differing_bytes: u64,
     },
     Demoted,
+    /// A point of the write order has a name. `alone`: nothing was sent to the peer in order.
+    Marked {
+        id: MarkId,
+        name: String,
+        at: Position,
+        moment: u64,
+        alone: bool,
+    },
+    /// The peer has the mark, durable.
+    MarkThere {
+        id: MarkId,
+        name: String,
+        at: Position,
+    },
+    /// The mark is not at the peer, and will not come there.
+    MarkLost {
+        id: MarkId,
+        name: String,
+    },
     /// From here on the group's order is without the volume.
     SetAside {
         volume: VolumeId,

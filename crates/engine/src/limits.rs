@@ -77,6 +77,11 @@ pub const ZERO_PART_BYTES_MAX: u64 = 128 * MIB;
 /// Largest payload of a control frame (hello, acknowledgement): a hello of a group with 256 volumes fits.
 pub const CONTROL_BYTES_MAX: u64 = 64 * KIB;
 
+/// Marks of one group on a node: ten cells of their file, read at once at a start. One that is dropped counts until the peer has heard of it.
+pub const MARKS_MAX: usize = 250;
+/// Bytes of a mark's name: with all else that is known of it a mark fits a slot of 160 bytes.
+pub const MARK_NAME_BYTES_MAX: usize = 63;
+
 /// Volumes in one group: one flush point for each fits the superblock.
 pub const VOLUMES_MAX: usize = 256;
 

@@ -1,5 +1,6 @@
 //! The outermost machine: owns the groups and the links of this node, routes inputs, runs the timers. No policy here.
 
+mod marks;
 mod membership;
 mod scheduling;
 mod status;
@@ -52,6 +53,8 @@ pub struct Node {
     removing: BTreeSet<GroupId>,
     /// Groups that have left, with what they knew, and those that are to come.
     gone: BTreeMap<GroupId, Option<reset::LeftBehind>>,
+    /// Marks of a moment that a fault on purpose tears.
+    torn: Vec<marks::TornMark>,
     stopping: bool,
     stopped: bool,
 }
@@ -86,6 +89,7 @@ impl Node {
             now: Now::default(),
             removing: BTreeSet::new(),
             gone: BTreeMap::new(),
+            torn: Vec::new(),
             stopping: false,
             stopped: false,
         }
@@ -108,6 +112,7 @@ impl Node {
     /// Takes one input. Outputs follow from [`Node::poll_output`].
     pub fn handle(&mut self, now: Now, input: Input) {
         self.now = now;
+        let torn = core::mem::take(&mut self.torn);
         match input {
             Input::Request { group, id, .. } if !self.groups.contains_key(&group) => {
                 self.outputs.push_back(Output::Reply { id, result: Err(IoError::Io) });
@@ -129,6 +134,7 @@ impl Node {
                 self.outputs.push_back(Output::CommandDone { id, result: CommandResult::Refused(refusal) });
             }
             Input::Command { group, id, command } => self.in_group(group, |g, cx| g.command(cx, id, command)),
+            Input::Mark { groups, name } => self.mark(groups, &name),
             Input::Reopened { group, opened } => self.in_group(group, |g, cx| reset::reopened(g, cx, opened)),
             Input::Expect { groups } => self.expect_groups(groups),
             Input::Add { config, entropy, refused } => self.add_group(*config, entropy, refused),
@@ -143,6 +149,7 @@ impl Node {
                 }
             }
         }
+        self.set_torn_marks(torn);
         self.run_timers();
         self.schedule();
     }

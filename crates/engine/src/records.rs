@@ -2,5 +2,6 @@
 
 pub mod activity;
 pub mod bits;
+pub mod marks;
 pub mod record;
 pub mod start;

@@ -80,7 +80,7 @@ refusal_codes! {
     CopyBehind = "copy-behind", Never, "the peer has, or may have, what this copy lacks; `promote --force` gives that up";
     WindowClosed = "window-closed", Never, "no peer window proves that nothing which was acknowledged is missing here: `promote --force` says what may be";
     HandedOver = "handed-over", Never, "this node handed over to the peer, which may be promoted; `promote --force` takes the demotion back";
-    NotInStep = "not-in-step", Later, "the peer does not have everything, and a switchover would hold clients up until it has";
+    NotInStep = "not-in-step", Later, "the peer does not have everything: a switchover would hold clients up until it has, and a mark would not reach it in its order";
     NotInGroup = "not-in-group", Never, "the node that was named is none of the group's";
     HandoverTimeout = "handover-timeout", Later, "the peer did not have everything in the time that clients may be held: this node stays \
         primary, and they went on";
@@ -104,6 +104,9 @@ refusal_codes! {
     DeltaUnsaved = "delta-unsaved", Never, "the sync under way overwrites a history of this node's own, or a volume that has one is left out and may \
         rejoin; what the mark keeps, or would keep, of it is not saved as a delta yet; `--discard` gives that up";
     NoSuchMark = "no-such-mark", Never, "this node keeps another mark, or none";
+    MarkName = "mark-name", Never, "no mark can have that name";
+    MarkLocked = "mark-locked", Never, "the mark is locked: `mark unlock` it, or drop it with `--override-lock`";
+    MarksFull = "marks-full", Never, "the group has as many marks as it can have: `mark drop` one";
     VerifyUnderWay = "verify-under-way", Later, "another verify of the group is under way";
     NotUnrelated = "not-unrelated", Never, "the records say how the two copies are related: nothing is to be declared equal";
     SyncsBusy = "syncs-busy", Later, "as many groups of the node sync as may at once, and this one would lose its order while it waits in line";

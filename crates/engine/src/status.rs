@@ -6,6 +6,7 @@ use core::time::Duration;
 
 pub use crate::formats::delta::SavedDelta;
 use crate::formats::identity::{Decision, Identity, Role};
+pub use crate::formats::marks::Mark;
 use crate::ids::*;
 pub use crate::shared::link::LinkStatus;
 pub use crate::shared::room_waits::RoomWaits;
@@ -76,6 +77,8 @@ pub struct GroupStatus {
     /// Writers of a primary whose answers wait for the end of the window that its peer counts on, and how long that is still.
     pub held_answers: Option<(usize, Duration)>,
     pub rollback_point: Option<RollbackPointStatus>,
+    /// Oldest first.
+    pub marks: Vec<Mark>,
     /// The last delta that this run of the node saved.
     pub saved_delta: Option<SavedDelta>,
     pub writes: u64,

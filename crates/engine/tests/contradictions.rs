@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::identity::{Identity, Role};
+use engine::marks::Mark;
 use engine::state::{Mode, State};
 use engine::wire::{Ack, FrameHeader, FrameKind, GroupHello, SyncBegin, VolumeRange, encode_ranges, flags};
 use engine::*;
@@ -434,6 +435,48 @@ fn begins(begin: SyncBegin) -> PeerFrame {
     control(FrameKind::SyncBegin, begin.encode())
 }
 
+/// A number that is a mark.
+fn marks(seq: u64, id: u64, length: u64) -> PeerFrame {
+    let (kind, flags, payload_bytes) = (FrameKind::Void, flags::MARK, 0);
+    PeerFrame(FrameHeader { kind, flags, offset: id, length, payload_bytes, ..data(seq) }, FramePayload::None)
+}
+
+/// What a primary says of a mark.
+fn terms(id: u64, seq: u64) -> PeerFrame {
+    let position = Position { seq: Seq(seq), ..begin().from };
+    let mark = Mark { id: MarkId(id), position, name: format!("m{id}"), ..Mark::default() };
+    control(FrameKind::MarkTerms, mark.encode())
+}
+
+/// One that was told of as many marks as a group may have.
+fn told_of_all() -> EngineBench {
+    let mut bench = streaming();
+    (1..=limits::MARKS_MAX as u64).for_each(|id| bench.gets(terms(id, 1000 + id)));
+    bench
+}
+
+/// A primary that has told its peer of a mark.
+fn marked() -> EngineBench {
+    let mut bench = in_step();
+    bench.handle(Input::Mark { groups: vec![(GROUP, CommandId(1))], name: "here".into() });
+    assert!(bench.has_said(FrameKind::MarkTerms));
+    bench
+}
+
+/// The peer's answer to that.
+fn there(bench: &EngineBench, seq: u64) -> PeerFrame {
+    let (told, bytes) = bench.said(FrameKind::MarkTerms);
+    let mark = Mark::decode(&bytes).expect("ours");
+    let header = FrameHeader {
+        seq: Seq(seq),
+        incarnation: mark.position.incarnation,
+        generation_tag: mark.position.generation.tag,
+        length: told.seq.0,
+        ..range(FrameKind::MarkThere, mark.id.0, 0)
+    };
+    PeerFrame(header, FramePayload::None)
+}
+
 /// A secondary that knows its primary.
 fn secondary() -> EngineBench {
     let mut bench = EngineBench::connected(Role::Secondary, SMALL);
@@ -572,6 +615,8 @@ const ROWS: &[ContradictionRow] = &[
     (|| back(1, 4096), |_| at(FrameKind::Bits, 1, vec![1; 8]), CANNOT_HAVE),
     (|| back(1, 4096), |_| at(FrameKind::Bits, 0, vec![1; 7]), CANNOT_HAVE),
     (in_step, |_| control(FrameKind::Ack, vec![0; 7]), CANNOT_HAVE),
+    (in_step, |_| offset(FrameKind::MarkThere, 7), "an answer for a mark that it was not told of"),
+    (marked, |bench| there(bench, 9), "a mark at another position than its own"),
     // How a primary begins.
     (secondary, |_| begins(SyncBegin { from: Position::default(), ..begin() }), "a sync of a blank history"),
     (secondary, |_| begins(from(Generation { tag: 34, ..HISTORY }, RUN)), OTHER_SYNC),
@@ -590,6 +635,15 @@ const ROWS: &[ContradictionRow] = &[
         |_| sends(of_epoch(FrameHeader { flags: flags::RESYNC, ..data(1) })),
         "number 1 in an epoch that cannot be",
     ),
+    (
+        streaming,
+        |_| {
+            let PeerFrame(header, payload) = marks(1, 7, 0);
+            PeerFrame(FrameHeader { flags: header.flags | flags::EPOCH, ..header }, payload)
+        },
+        "number 1 in an epoch that cannot be",
+    ),
+    (in_epoch, |_| marks(3, 7, 0), "number 3 in an epoch that cannot be"),
     (in_epoch, |_| sends(data(3)), "number 3 in an epoch that cannot be"),
     (in_epoch, |_| sends(of_epoch(data(4))), "number 4 where 3 was expected"),
     (in_epoch, |_| bare_numbered(FrameKind::SyncEnd, 3), "number 3 in an epoch that cannot be"),
@@ -607,6 +661,11 @@ const ROWS: &[ContradictionRow] = &[
     (streaming, |_| sends(FrameHeader { length: 0, ..data(1) }), "number 1 for a range outside its volume"),
     (streaming, |_| sends(FrameHeader { volume: VolumeId(1), ..data(1) }), "number 1 for a range outside its volume"),
     (streaming, |_| sets_aside(VolumeId(1)), "number 1 for a range outside its volume"),
+    (streaming, |_| marks(1, 0, 0), "number 1 for a mark with an id or a range that no mark has"),
+    (streaming, |_| marks(1, 1 << 56, 0), "number 1 for a mark with an id or a range that no mark has"),
+    (streaming, |_| marks(1, 7, 512), "number 1 for a mark with an id or a range that no mark has"),
+    (streaming, |_| control(FrameKind::MarkTerms, vec![0; 7]), CANNOT_HAVE),
+    (told_of_all, |_| terms(9999, 9999), "more marks than a group has"),
     (streaming, |_| sends(FrameHeader { kind: FrameKind::Zero, ..data(1) }), "number 1 without its payload"),
     (streaming, |_| PeerFrame(data(1), FramePayload::None), "number 1 without its payload"),
     (window_used_up, |_| sends(data(WINDOW_FRAMES + 1)), "more than the window allows"),

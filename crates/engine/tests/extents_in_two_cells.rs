@@ -118,6 +118,9 @@ impl LonePrimary {
         for _ in 0..20_000 {
             let Some(output) = self.node.poll_output() else { return };
             let (token, done) = match output {
+                Output::ReadMeta { token, store: Store::Marks(_), length, .. } => {
+                    (token, IoDone::Meta(vec![0; length as usize]))
+                }
                 Output::ReadMeta { token, store, offset, length } => {
                     let file = match store {
                         Store::Superblock(_) => &self.superblock,

@@ -9,7 +9,7 @@ mod link;
 mod made;
 mod samples;
 
-use engine::{activity, bitmap, cell, delta, journal, queue_log, superblock, undo, wire};
+use engine::{activity, bitmap, cell, delta, journal, marks, queue_log, superblock, undo, wire};
 use std::path::Path;
 
 const COMMAND: &str = "BLESS=1 cargo test -p engine format_doc";
@@ -45,7 +45,7 @@ fn cells_are_two_slots_of_two_copies() {
     let (copy, twin) = image.split_at(cell::BYTES);
     assert_eq!(copy, twin);
     let page = include_str!("../../../docs/book/format.md");
-    for kind in [superblock::KIND, activity::KIND, bitmap::KIND, queue_log::KIND] {
+    for kind in [superblock::KIND, activity::KIND, bitmap::KIND, queue_log::KIND, marks::KIND] {
         let said = format!("kind `{}`, version {}", String::from_utf8_lossy(&kind.magic), kind.version);
         assert!(page.contains(&said), "docs/book/format.md does not say {said:?}");
     }
@@ -57,10 +57,11 @@ fn digest(bytes: &[u8]) -> u64 {
 }
 
 /// One line per shape: name, version, digest of the sample. A new version gets a new line in place of the old.
-const SHAPES: [(&str, u64, u64); 15] = [
+const SHAPES: [(&str, u64, u64); 16] = [
     ("superblock", 7, 0x0cb0_782d_6829_eb41),
     ("bitmap", 4, 0xc951_2882_64c5_9d0a),
     ("activity log", 2, 0x4b01_f9bf_7799_8211),
+    ("marks", 1, 0x5da2_c99e_4ddb_27b0),
     ("journal index", 3, 0x9168_e31e_b14c_e3c1),
     ("queue's batch", 2, 0x8950_0650_5774_318e),
     ("queue's cell", 2, 0xb188_68f3_b450_2aa6),
@@ -83,6 +84,7 @@ fn a_changed_shape_has_a_changed_version() {
         (u64::from(superblock::VERSION), samples::superblock().encode()),
         (u64::from(bitmap::VERSION), samples::bitmap_body()),
         (u64::from(activity::VERSION), samples::activity_body()),
+        (u64::from(marks::VERSION), samples::marks_body()),
         (u64::from(journal::VERSION), samples::index().encode(journal::BatchOf::Journal)),
         (u64::from(journal::QUEUE_VERSION), samples::index().encode(journal::BatchOf::Queue)),
         (u64::from(queue_log::VERSION), samples::queue_body()),

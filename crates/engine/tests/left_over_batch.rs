@@ -54,6 +54,7 @@ fn index(boot: u64, seq: u64) -> JournalIndex {
         no_hole: false,
         resync: false,
         sets_aside: false,
+        mark: false,
         volume: VolumeId(0),
         offset: 0,
         length: 512,
@@ -154,8 +155,9 @@ fn start_with(mut superblocks: Vec<u8>, batch: &[u8], undo: &[u8]) -> Started {
             Output::ReadMeta { token, store: Store::Superblock(_), .. } => {
                 done(token, IoDone::Meta(superblocks.clone()))
             }
-            Output::ReadMeta { token, store: Store::Undo(_), offset, length } => {
+            Output::ReadMeta { token, store: store @ (Store::Undo(_) | Store::Marks(_)), offset, length } => {
                 let stands = undo.get(offset as usize..(offset + u64::from(length)) as usize);
+                let stands = stands.filter(|_| matches!(store, Store::Undo(_)));
                 done(token, IoDone::Meta(stands.map_or(vec![0; length as usize], <[u8]>::to_vec)));
             }
             Output::ReadMeta { token, offset, length, .. } => {

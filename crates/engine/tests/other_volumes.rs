@@ -304,6 +304,7 @@ fn entry(seq: u64, volume: u16, kind: RecordKind) -> JournalEntry {
         no_hole: false,
         resync: false,
         sets_aside: kind == RecordKind::Void,
+        mark: false,
         volume: VolumeId(volume),
         offset: 512 * seq,
         length: if kind == RecordKind::Zero { 4096 } else { u64::from(payload_bytes) },

@@ -105,6 +105,7 @@ fn group_of(store: Store) -> GroupId {
         | Store::Superblock(group)
         | Store::Bitmap(group)
         | Store::Activity(group)
+        | Store::Marks(group)
         | Store::Undo(group)
         | Store::Queue(group)
         | Store::Delta(group) => group,

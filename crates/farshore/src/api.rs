@@ -26,9 +26,9 @@ pub use clients::{CLIENTS_SCHEMA, ClientList, ClientView, RequestSums};
 pub use config_plan::{CONFIG_PLAN_SCHEMA, ConfigPlan, ConfigStep};
 pub use counters::{COUNTERS_SCHEMA, DaemonCounters, LatencyClasses};
 pub use group::{
-    DifferenceView, DroppedMark, GroupView, HandoverView, JournalStatus, MARKS_SCHEMA, MarkList, MarkStatus,
-    ModeLadderView, PeerStatusView, QueueView, RecoveryPoint, ReverseView, RpoView, ScrubView, SyncView, VerifiedView,
-    VerifyView, VolumeView,
+    DifferenceView, DroppedMark, GroupView, HandoverView, JournalStatus, MARKS_SCHEMA, MarkList, MarkState, MarkStatus,
+    MarksView, ModeLadderView, NamedMark, PeerStatusView, QueueView, RecoveryPoint, ReverseView, RpoView, ScrubView,
+    SyncView, VerifiedView, VerifyView, VolumeView,
 };
 pub use link::{
     BufferStatus, CompressionStatus, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkHistory, LinkHistoryRow, LinkHistoryTable,

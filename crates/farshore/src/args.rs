@@ -7,6 +7,7 @@ pub mod events;
 pub mod group;
 pub mod groups;
 pub mod line;
+pub mod mark;
 pub mod pair;
 pub mod planner;
 pub mod reach;
@@ -177,9 +178,11 @@ pub enum CliCommand {
         after_help = "Examples:\n  farshore accept-device db data --rebuild             (a new disk: this node is rebuilt from its peer)\n  farshore accept-device db data --content-is-good     (a primary whose data was moved to it: nothing is sent before 'sync --full';\n                                                        also the first start of a primary whose disk carries data already)\n\nThe group begins anew on this node with 'farshore reset GROUP', or at the next start of its daemon. If devices only changed places, give each volume its own instead."
     )]
     AcceptDevice(group::AcceptDeviceArgs),
-    /// Show or give up the images kept besides the volumes' own, such as the one before a sync
-    #[command(subcommand)]
-    Mark(MarkCommand),
+    /// Name a point of the write order, on both nodes; list, lock and drop such marks, and the image before a sync
+    #[command(
+        after_help = "Examples:\n  farshore mark db nightly-1130\n  farshore mark db mail before-upgrade --wait        (one moment of both groups, and wait until the peer has it)\n  farshore drain db --to nightly-1130\n  farshore mark list db\n  farshore mark lock db before-upgrade\n  farshore mark -- list nightly-1130                 (a group that is called 'list')\n\nA mark says where in the write order it was set, and keeps no content: what was written before has a lower number on both nodes, what came\nthen a higher one. Groups that are marked together must have their primary on one node."
+    )]
+    Mark(mark::MarkArgs),
     /// Go on without a volume whose disk is dead, and take it back on another disk
     #[command(subcommand)]
     Group(GroupCommand),
@@ -491,43 +494,6 @@ pub struct ResolveArgs {
     #[arg(long)]
     pub close_clients: bool,
     /// One JSON object, schema farshore-answer/1 (docs/book/status-json.md)
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub reach: ReachAny,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum MarkCommand {
-    /// What is kept, from when, and what it takes
-    #[command(after_help = "Examples:\n  farshore mark list db\n  farshore mark list db --json")]
-    List(MarkListArgs),
-    /// Give a mark up: its image cannot be had back, its space is free
-    #[command(after_help = "Example:\n  farshore mark drop db before-sync-12")]
-    Drop(MarkDropArgs),
-}
-
-#[derive(Debug, ClapArgs)]
-pub struct MarkListArgs {
-    /// The group
-    pub group: String,
-    /// One JSON object, schema farshore-marks/1 (docs/book/status-json.md)
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub reach: ReachAny,
-}
-
-#[derive(Debug, ClapArgs)]
-pub struct MarkDropArgs {
-    /// The group
-    pub group: String,
-    /// The mark, as 'mark list' names it
-    pub name: String,
-    /// Also where the sync overwrites a history of this node's own, or left out a volume that has one: no delta of that is saved then
-    #[arg(long)]
-    pub discard: bool,
-    /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]

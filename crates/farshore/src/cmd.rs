@@ -60,7 +60,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::args::checks::DiskCommand;
 use crate::args::group::GroupCommand;
-use crate::args::{Args, CertCommand, CliCommand, ConfigCommand, LinkCommand, MarkCommand};
+use crate::args::{Args, CertCommand, CliCommand, ConfigCommand, LinkCommand};
 use crate::outcome::{CommandOutcome, Exit};
 
 /// Reads the command line, runs one command, reports its failure.
@@ -126,8 +126,7 @@ fn run(command: CliCommand) -> CommandOutcome {
         CliCommand::AcceptDevice(args) => accept_device::run(&args),
         CliCommand::Group(GroupCommand::Detach(args)) => group::detach(&args),
         CliCommand::Group(GroupCommand::Attach(args)) => group::attach(&args),
-        CliCommand::Mark(MarkCommand::List(args)) => mark::list(&args),
-        CliCommand::Mark(MarkCommand::Drop(args)) => mark::drop(&args),
+        CliCommand::Mark(args) => mark::run(&args),
         CliCommand::Link(LinkCommand::Show(args)) => link::show(&args),
         CliCommand::Link(LinkCommand::Set(args)) => link::set(&args),
         CliCommand::Link(LinkCommand::History(args)) => link::history(&args),

@@ -20,8 +20,8 @@ use toolkit::screen::{Colour, Paint, clean};
 use units::exact::{show_seconds, show_size};
 
 use crate::api::{
-    ClientsStatus, Flow, GroupState, GroupView, HandoverView, LinkState, MarkStatus, ModeLadderView, NodeView,
-    PeerStatusView, Protection, ReverseView, Role, SharedView, StateDirectoryView, SyncView,
+    ClientsStatus, Flow, GroupState, GroupView, HandoverView, LinkState, MarkStatus, ModeLadderView, NamedMark,
+    NodeView, PeerStatusView, Protection, ReverseView, Role, SharedView, StateDirectoryView, SyncView,
 };
 
 /// Whether an operator should look: failed, paused, writers held up, or a broken volume.
@@ -458,11 +458,26 @@ fn mark_line(mark: &MarkStatus) -> String {
 }
 
 /// What `mark list` prints.
-pub fn marks(marks: &[MarkStatus]) -> String {
+pub fn marks(marks: &[MarkStatus], named: &[NamedMark]) -> String {
+    let mut text: String = marks.iter().map(|mark| clean(&mark_line(mark)) + "\n").collect();
     if marks.is_empty() {
-        return "No image is kept besides the volumes' own.\n".to_owned();
+        text += "No image is kept besides the volumes' own.\n";
     }
-    marks.iter().map(|mark| clean(&mark_line(mark)) + "\n").collect()
+    if named.is_empty() {
+        return text;
+    }
+    let mut table = Table::new(["MARK", "SEQUENCE", "TIME", "WHERE", "LOCKED", "TOGETHER"]);
+    for mark in named {
+        table.row([
+            plain(&mark.name),
+            plain(&mark.sequence.to_string()),
+            plain(time_words(mark.time.as_deref())),
+            plain(mark.state.words()),
+            plain(if mark.locked { "yes" } else { "no" }),
+            plain(mark.moment.as_deref().unwrap_or("-")),
+        ]);
+    }
+    text + "\n" + &table.text("", &Paint::plain())
 }
 
 fn queue_lines(group: &GroupView, line: &mut impl FnMut(&str, &str)) {

@@ -42,6 +42,7 @@ mod line_test;
 mod line_tools;
 mod link;
 mod log;
+mod marks;
 mod matrix;
 mod metrics;
 mod modes;

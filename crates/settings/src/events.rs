@@ -84,6 +84,9 @@ event_kinds! {
     WritersHeldUp = "writers-held-up", "The queue is full: writers wait for room.", ["acts_in_ms"];
     WritersGoOn = "writers-go-on", "Writers are not held up any more.", ["held_up_ms"];
     MarkKept = "mark-kept", "A sync to this secondary began; the newest finished image is kept.", ["mark", "sequence"];
+    MarkSet = "mark-set", "A point of the write order got a name.", ["mark", "sequence", "alone"];
+    MarkThere = "mark-there", "The peer has the mark, durable, at the same position.", ["mark", "sequence"];
+    MarkLost = "mark-lost", "The mark is not at the peer, and will not come there.", ["mark"];
     RolledBack = "rolled-back", "The volumes hold the newest finished image again.", ["sequence"];
     RpoWatched = "rpo-watched", "From here on this primary watches its lag for `rpo.warn` or `rpo.error`.", ["level", "threshold_seconds"];
     RpoUnwatched = "rpo-unwatched", "It does not any more; `reason` says why.", ["level", "reason"];
@@ -161,6 +164,7 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("acts_in_ms", "after so many milliseconds the policy acts; left out if never"),
     ("held_up_ms", "how long writers waited, milliseconds"),
     ("mark", "name of the mark"),
+    ("alone", "`yes`: the peer was sent nothing in order, so the mark exists on this node only; `no`"),
     ("level", "`warn` or `error`"),
     ("lag_seconds", "age of what the secondary can present"),
     ("threshold_seconds", "`rpo.warn` or `rpo.error`"),

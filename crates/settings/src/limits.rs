@@ -186,6 +186,8 @@ pub const PEER_ANSWER_BYTES_MAX: usize = 512 * KIB as usize;
 pub const PEER_PAGE_BYTES_MAX: usize = 128 * KIB as usize;
 /// Clients of its exports: 1 280 of 1.5 KiB.
 pub const PEER_CLIENTS_BYTES_MAX: usize = 2 * MIB as usize;
+/// The named marks of a group: 250 of 400 bytes.
+pub const PEER_MARKS_BYTES_MAX: usize = 128 * KIB as usize;
 /// The history of a link: 40 320 minutes of up to 520 bytes.
 pub const PEER_HISTORY_BYTES_MAX: usize = 24 * MIB as usize;
 /// A status or counters: what there is once, and for each group that both nodes have and each of its volumes. A group takes 4 KiB and a

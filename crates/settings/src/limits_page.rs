@@ -94,6 +94,8 @@ fn configuration() -> Vec<Limit> {
         ours::GROUPS_MAX => "groups of a configuration", "";
         ours::NODES_MAX => "nodes of a configuration", "a group has two of them";
         ours::VOLUMES_MAX => "volumes of a group", "";
+        data::MARKS_MAX => "marks of a group", "with dropped ones of which the peer has not heard";
+        data::MARK_NAME_BYTES_MAX => "the name of a mark", "";
         data::VOLUME_BYTES_MAX => "a volume",
             format!("a map of its regions takes {} of memory and a fourteenth more if all parts of it are mixed; there are up to eight maps", bits.shown("bytes"));
         data::REGION_BYTES => "a region", "one bit of the dirty bitmap";
@@ -331,6 +333,7 @@ fn questions() -> Vec<Limit> {
         ours::PEER_EVENTS_MAX => "events in a peer's reply to `events`", "";
         ours::PEER_EVENTS_BYTES_MAX => "bytes of events in a peer's reply to `events`, unless one event is longer", "";
         ours::PEER_CLIENTS_BYTES_MAX => "a peer's reply to `clients`", "";
+        ours::PEER_MARKS_BYTES_MAX => "a peer's reply to `marks`", "";
         ours::PEER_HISTORY_BYTES_MAX => "a peer's reply to `link-history`", "";
         ours::PEER_STATUS_BYTES_MAX => "a peer's reply to `status` or `counters`",
             format!("with groups and volumes at most {}", ours::API_REPLY_BYTES_MAX.shown("bytes"));

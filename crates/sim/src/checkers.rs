@@ -6,6 +6,7 @@ mod coverage;
 mod epochs;
 pub mod facts;
 pub mod forks;
+pub mod marks;
 pub mod newcomers;
 pub mod overwritten;
 pub mod repeated;
@@ -28,6 +29,7 @@ use crate::oracle::{Oracle, OracleFailure};
 use coverage::CoverageChecker;
 use facts::{KnownFact, KnownFacts};
 use forks::ForkChecker;
+use marks::MarkChecker;
 use newcomers::NewcomerChecker;
 use overwritten::OverwrittenChecker;
 use status::StatusChecker;
@@ -61,6 +63,7 @@ pub struct Checkers {
     pub forks: ForkChecker,
     pub overwritten: OverwrittenChecker,
     pub newcomers: NewcomerChecker,
+    pub marks: MarkChecker,
     coverage: CoverageChecker,
     status: StatusChecker,
 }
@@ -77,6 +80,7 @@ impl Checkers {
             forks: ForkChecker::default(),
             overwritten: OverwrittenChecker::default(),
             newcomers: NewcomerChecker::default(),
+            marks: MarkChecker::default(),
             coverage: CoverageChecker::default(),
             status: StatusChecker::default(),
         }
@@ -188,6 +192,7 @@ impl Checkers {
         header: &FrameHeader,
         payload: &[u8],
     ) -> Result<(), OracleFailure> {
+        self.marks.check_frame(cluster, node, header)?;
         self.wire.observe(cluster, &mut self.writes, node, header, payload)
     }
 
@@ -532,6 +537,7 @@ impl Checkers {
         self.check_equal(cluster, group)?;
         coverage::check_larger_part(cluster, group)?;
         check_nothing_aside(cluster, group)?;
+        marks::check_equal(cluster, group)?;
         self.check_secondary(cluster, cluster.secondary(group), group)
     }
 

@@ -5,6 +5,7 @@ pub mod ledger;
 pub mod node;
 pub mod rot;
 pub mod storage;
+pub mod trouble;
 pub mod volumes;
 
 use std::ops::{Index, IndexMut};

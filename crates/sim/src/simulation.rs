@@ -8,6 +8,7 @@ use crate::actors::clients::WriteClients;
 use crate::actors::faults::FaultInjector;
 use crate::actors::operator::Operator;
 use crate::actors::{copies_records, restores_records};
+use crate::checkers::marks;
 use crate::nodes::storage::DiskTrouble;
 use crate::options::SimOptions;
 use crate::oracle::{Oracle, OracleFailure};
@@ -248,7 +249,8 @@ impl Simulation {
     }
 
     fn in_step_or_lost(&self, group: GroupId) -> bool {
-        self.world.cluster.in_step(group) || self.world.checkers.is_lost(&self.world.cluster, group)
+        let cluster = &self.world.cluster;
+        cluster.in_step(group) && marks::are_settled(cluster, group) || self.world.checkers.is_lost(cluster, group)
     }
 
     /// The group is in step, both its copies are equal, and the secondary's is the prefix that it claims.

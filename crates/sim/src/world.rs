@@ -4,7 +4,7 @@
 
 mod links;
 mod observing;
-mod orders;
+pub mod orders;
 pub mod other_volumes;
 mod processes;
 pub mod resets;

@@ -47,6 +47,7 @@ mod link_cut_policies;
 mod lost_points;
 mod lost_records;
 mod lost_slots;
+mod marks;
 mod memory;
 mod mode_ladder;
 mod mode_while_closing;

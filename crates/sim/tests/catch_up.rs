@@ -348,6 +348,8 @@ type BranchCount = (usize, CoveragePoint, u64);
 const REACHED: &[(&str, &[BranchCount])] = &[
     ("first-sync", &[(0, CoveragePoint::FullSyncBegan, 1), (0, CoveragePoint::SnapshotEnded, 1)]),
     ("sync-mode", &[]),
+    ("marks", &[(0, CoveragePoint::MarkThere, 3), (1, CoveragePoint::MarkArrived, 3)]),
+    ("marks-failover", &[(1, CoveragePoint::MarkSetAlone, 1)]),
     ("journal-wrap", &[(1, CoveragePoint::JournalWrapped, 1)]),
     ("incarnation-change", &[(0, CoveragePoint::UncleanPrimaryStart, 1)]),
     ("link-lost-and-back", &[(0, CoveragePoint::QueueContinued, 1)]),

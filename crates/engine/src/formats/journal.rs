@@ -10,11 +10,11 @@ use alloc::vec::Vec;
 
 use crate::formats::codec::{FieldDecoder, IndexBlock};
 use crate::formats::superblock::JournalHead;
-use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId};
+use crate::ids::{Generation, Incarnation, MarkId, NodeId, Seq, VolumeId};
 use crate::limits::{META_BLOCK_BYTES, PART_BYTES_MAX};
 use crate::time::Wall;
 
-/// Format versions: 3 has records that stand for several numbers, and says a batch's first one; 2 distinguishes resynced regions from writes,
+/// Format versions: 3 has records that stand for several numbers, says a batch's first one, and has marks; 2 distinguishes resynced regions from writes,
 /// and snapshots from streams, and says where a volume is set aside; 1 was never released.
 pub const VERSION: u16 = 3;
 /// The index block of a batch.
@@ -78,6 +78,8 @@ pub struct JournalEntry {
     pub resync: bool,
     /// Void: from here on the volume is set aside.
     pub sets_aside: bool,
+    /// Void: a mark, whose id stands in `offset`.
+    pub mark: bool,
     pub volume: VolumeId,
     pub offset: u64,
     pub length: u64,
@@ -148,7 +150,8 @@ impl JournalIndex {
             w.u32(e.payload_crc);
             w.u16(e.volume.0);
             w.u8(e.kind as u8);
-            w.u8(u8::from(e.no_hole) | u8::from(e.resync) << 1 | u8::from(e.sets_aside) << 2);
+            let bits = u8::from(e.no_hole) | u8::from(e.resync) << 1 | u8::from(e.sets_aside) << 2;
+            w.u8(bits | u8::from(e.mark) << 5);
         }
         w.sealed(INDEX_BYTES)
     }
@@ -213,6 +216,9 @@ impl JournalIndex {
     }
 }
 
+/// What an entry may have: no hole, resync, set aside, mark.
+const ENTRY_BITS: u8 = 1 | 2 | 4 | 32;
+
 fn decode_entry(r: &mut FieldDecoder<'_>, batch_bytes: u32) -> Option<JournalEntry> {
     let (seq, offset, length, wall) = (Seq(r.u64()?), r.u64()?, r.u64()?, Wall(r.u64()?));
     let (payload_at, payload_bytes, payload_crc) = (r.u32()?, r.u32()?, r.u32()?);
@@ -225,10 +231,11 @@ fn decode_entry(r: &mut FieldDecoder<'_>, batch_bytes: u32) -> Option<JournalEnt
         _ => return None,
     };
     let bits = r.u8()?;
-    let (no_hole, resync, sets_aside) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
+    let (no_hole, resync, sets_aside, mark) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0, bits & 32 != 0);
     let end = payload_at.checked_add(payload_bytes)?;
     let fits = u64::from(payload_bytes) <= PART_BYTES_MAX && end <= batch_bytes;
-    let agrees = bits <= 7
+    let agrees = bits & !ENTRY_BITS == 0
+        && (!mark || kind == RecordKind::Void && length == 0 && MarkId::read(offset).is_some())
         && (kind == RecordKind::Data) == (payload_bytes > 0)
         && (kind != RecordKind::Data || length == u64::from(payload_bytes));
     (fits && agrees).then_some(JournalEntry {
@@ -237,6 +244,7 @@ fn decode_entry(r: &mut FieldDecoder<'_>, batch_bytes: u32) -> Option<JournalEnt
         no_hole,
         resync,
         sets_aside,
+        mark,
         volume,
         offset,
         length,
@@ -392,6 +400,7 @@ mod tests {
                     no_hole: false,
                     resync: false,
                     sets_aside: false,
+                    mark: false,
                     volume: VolumeId(1),
                     offset: 512,
                     length: 8192,
@@ -406,6 +415,7 @@ mod tests {
                     no_hole: true,
                     resync: true,
                     sets_aside: false,
+                    mark: false,
                     volume: VolumeId(0),
                     offset: 0,
                     length: 0,

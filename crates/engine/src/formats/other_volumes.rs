@@ -443,6 +443,7 @@ fn mapped(entry: &JournalEntry, map: &VolumeMap) -> JournalEntry {
             kind: RecordKind::Void,
             no_hole: false,
             sets_aside: false,
+            mark: false,
             volume: VolumeId(0),
             offset: 0,
             length: 0,

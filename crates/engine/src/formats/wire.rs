@@ -11,6 +11,7 @@ use crate::formats::codec::{FieldDecoder, FieldEncoder};
 pub use crate::formats::flush_points::FlushPoints;
 use crate::formats::group_settings::{decode_settings, encode_settings};
 use crate::formats::identity::{Confirmed, Identity, Role};
+use crate::formats::marks;
 use crate::ids::{GroupId, Incarnation, NodeId, Position, Seq, SessionId, VolumeId, VolumeSet};
 use crate::limits::{CONTROL_BYTES_MAX, NUMBER_MAX, PART_BYTES_MAX, RUN_MAX, VOLUME_BYTES_MAX, WALL_MAX};
 use crate::settings::Settings;
@@ -30,7 +31,7 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Version {
-    /// A frame may stand for several numbers, and be one of an epoch; both nodes report whether they fold. 7 (both nodes report what degrading leaves of the order, what becomes of a full queue, how writers are paced and what a mode falls back to, GroupState says that its sender
+    /// A frame may stand for several numbers, and be one of an epoch; both nodes report whether they fold; a Void may be a mark (MarkTerms, MarkThere). 7 (both nodes report what degrading leaves of the order, what becomes of a full queue, how writers are paced and what a mode falls back to, GroupState says that its sender
     /// hands over, Tick says what speaks against the copy and which mode writers are answered in, and ProbeResult whether its range could be read. A node says in its hello what its peer had confirmed, where it went back to,
     /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin says that a fork was resolved by an order; Ack tells a delta that cannot be saved from a full history; SyncBegin and Void say which volumes are set aside, and a hello which are detached; a secondary asks for the peer window (WindowAsk, Window)), 6 (SyncBegin says what is left out, as the secondary
     /// has applied it), 5 (both nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4
@@ -97,12 +98,18 @@ pub enum FrameKind {
     WindowAsk = 24,
     /// Primary: for `length` ms from here on, in answer to the question `seq`. 0: what was said before is taken back. `offset` numbers it.
     Window = 25,
+    /// Primary: a mark as it is on its side. `seq` numbers what is said. Payload: [`crate::marks::Mark`].
+    MarkTerms = 26,
+    /// Secondary: the mark that `offset` names is durable here, at the number `seq` of the run and history of the header; or
+    /// [`flags::UNKNOWN`]: it is not here, and will not come. `length` repeats the number of the terms. [`flags::LAST`]: no mark, but the question
+    /// whether there are more to tell of.
+    MarkThere = 27,
 }
 
 impl FrameKind {
     pub fn from_byte(byte: u8) -> Option<FrameKind> {
         use FrameKind::*;
-        const ALL: [FrameKind; 25] = [
+        const ALL: [FrameKind; 27] = [
             GroupHello,
             SyncBegin,
             SyncReady,
@@ -128,6 +135,8 @@ impl FrameKind {
             Saved,
             WindowAsk,
             Window,
+            MarkTerms,
+            MarkThere,
         ];
         ALL.into_iter().find(|k| *k as u8 == byte)
     }
@@ -136,10 +145,11 @@ impl FrameKind {
     pub fn sender(self) -> Option<Role> {
         use FrameKind::*;
         match self {
-            SyncBegin | Data | Zero | Void | Probe | SyncEnd | Tick | TailAsk | Pull | BitsAsk | Union | Window => {
-                Some(Role::Primary)
+            SyncBegin | Data | Zero | Void | Probe | SyncEnd | Tick | TailAsk | Pull | BitsAsk | Union | Window
+            | MarkTerms => Some(Role::Primary),
+            SyncReady | ProbeResult | Ack | Tail | Pulled | Bits | Saved | WindowAsk | MarkThere => {
+                Some(Role::Secondary)
             }
-            SyncReady | ProbeResult | Ack | Tail | Pulled | Bits | Saved | WindowAsk => Some(Role::Secondary),
             GroupHello | Heartbeat | HeartbeatEcho | GroupState | Goodbye => None,
         }
     }
@@ -160,6 +170,8 @@ impl FrameKind {
             FrameKind::Data | FrameKind::Pulled => PART_BYTES_MAX,
             FrameKind::Void | FrameKind::Zero | FrameKind::SyncEnd | FrameKind::SyncReady | FrameKind::ProbeResult => 0,
             FrameKind::Pull | FrameKind::BitsAsk | FrameKind::Saved | FrameKind::WindowAsk | FrameKind::Window => 0,
+            FrameKind::MarkThere => 0,
+            FrameKind::MarkTerms => marks::SLOT_BYTES as u64,
             FrameKind::Probe => 32,
             FrameKind::Heartbeat | FrameKind::HeartbeatEcho => HEARTBEAT_BYTES,
             _ => CONTROL_BYTES_MAX,
@@ -177,9 +189,10 @@ pub mod flags {
     pub const NO_HOLE: u16 = 4;
     /// ProbeResult: hashes were equal.
     pub const EQUAL: u16 = 8;
-    /// Tail, Bits, Union, and of an epoch: nothing follows.
+    /// Tail, Bits, Union, and of an epoch: nothing follows. MarkTerms: no mark, those of this session are all. MarkThere: no mark, are those of this session
+    /// all?
     pub const LAST: u16 = 16;
-    /// Tail: more was confirmed than is named, and nobody knows what.
+    /// Tail: more was confirmed than is named, and nobody knows what. MarkThere: there is no such mark.
     pub const UNKNOWN: u16 = 32;
     /// ProbeResult: the range could not be read there.
     pub const UNREADABLE: u16 = 64;
@@ -195,6 +208,8 @@ pub mod flags {
     pub const TOO_MANY: u16 = 2048;
     /// Data, Zero, Void: one step with those before and behind it that have the flag, the last one with `LAST`.
     pub const EPOCH: u16 = 4096;
+    /// Void: a mark, whose id stands in `offset`.
+    pub const MARK: u16 = 8192;
 }
 
 /// A frame's header, decoded. Fields that a kind does not use are zero.

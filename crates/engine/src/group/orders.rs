@@ -9,10 +9,11 @@ use crate::formats::identity::{Decision, Role};
 use crate::formats::wire::FrameKind;
 use crate::group::forks::KeepWish;
 use crate::group::handover::HandoverOrder;
-use crate::group::{Group, equal, forks, handover, lent, peer_window, reset};
+use crate::group::{Group, equal, forks, handover, lent, marks, peer_window, reset, start};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::peer::detached::{NOTHING_IN_ORDER, sync_has_nothing};
+use crate::peer::logging;
 use crate::peer::orders::{FULL_UNDER_WAY, open_choice, under_way};
 use crate::peer::{Peer, status, verify};
 use crate::primary::aside::{command_aside, command_rejoin};
@@ -61,10 +62,7 @@ impl Group {
             return cx.answer(id, CommandResult::Refused(refusal));
         }
         match command {
-            Command::Set(settings) => {
-                self.apply_settings(cx, settings);
-                cx.answer(id, CommandResult::Done(String::new()));
-            }
+            Command::Set(settings) => set(self, cx, id, settings),
             Command::Logging => self.primary.command_logging(&mut self.common, cx, id),
             Command::Sync { full } => self.command_sync(cx, id, full, true),
             Command::SendAll => self.command_sync(cx, id, true, false),
@@ -85,6 +83,9 @@ impl Group {
             }
             Command::DropRollbackPoint { name, discard } => {
                 command_drop_point(&mut self.common, cx, id, (&name, discard));
+            }
+            Command::Mark { .. } | Command::LockMark { .. } | Command::DropMark { .. } => {
+                marks::command(self, cx, id, command);
             }
             Command::Reset { .. } => unreachable!("it is taken in any state"),
             Command::Verify(order) => verify::command(&mut self.primary.peer, &mut self.common, cx, id, order),
@@ -169,6 +170,11 @@ fn ordered_over(peer: Decision, has_image: bool, begins: &str) -> String {
 fn demote(peer: &mut Peer, common: &mut GroupCommon, cx: &mut Cx, id: CommandId) {
     peer.yields_to = 0;
     peer.demote(common, cx, id);
+}
+
+fn set(group: &mut Group, cx: &mut Cx, id: CommandId, settings: Settings) {
+    group.apply_settings(cx, settings);
+    cx.answer(id, CommandResult::Done(String::new()));
 }
 
 fn forget_peaks(peer: &mut Peer, cx: &mut Cx, id: CommandId) {
@@ -295,6 +301,8 @@ impl Group {
         }
         reset::proceed(self, cx);
         forks::proceed(self, cx);
+        marks::proceed(self, cx);
+        start::flushed(self, cx);
         if matches!(self.common.lifecycle.phase(), Phase::Running | Phase::Stopping { .. }) {
             proceed_delta(&mut self.secondary, &mut self.common, cx);
         }
@@ -334,6 +342,16 @@ impl Group {
             // that is tried again until the deadline.
             if !self.common.sb.has_lost_caches() || cx.now.mono >= deadline {
                 self.common.lifecycle.enter(Phase::Stopped);
+            }
+            return;
+        }
+        if !self.common.marks.is_durable() {
+            return;
+        }
+        if self.common.role() == Role::Primary && !self.primary.peer.outbox.log.has(self.common.numbers.last()) {
+            // A clean stop says which number was the last: the log has to have it. Nobody waits for the number of a mark but this.
+            if cx.now.mono >= deadline && self.primary.peer.outbox.log.gates() {
+                logging::close(&mut self.primary.peer.outbox, &mut self.common, cx, "the node is being stopped");
             }
             return;
         }

@@ -17,6 +17,19 @@ use crate::records::start::CannotStart;
 use crate::shared::lifecycle::{Phase, StartStage};
 use crate::{Event, IoResult, limits};
 
+/// The volumes are flushed, and the marks of the journal have their slots: what is recorded now could not bring one back. Called after every
+/// input.
+pub(crate) fn flushed(group: &mut Group, cx: &mut Cx) {
+    let is_flushed = matches!(group.common.lifecycle.stage(), Some(StartStage::Flush { left: 0 }));
+    if !is_flushed || group.common.has_failed() || !group.common.marks.is_durable() {
+        return;
+    }
+    logging::redo_flushed(&mut group.primary.peer.outbox, &mut group.common);
+    // Not before: an update of the superblock that others wait for would call whole what the caches may lose.
+    group.secondary.end_replay(&mut group.common);
+    group.common.start().record(cx);
+}
+
 impl Group {
     pub fn start_failed(&mut self, cx: &mut Cx, cannot: CannotStart) {
         let (broken, why) = cannot.into_text();
@@ -34,6 +47,7 @@ impl Group {
             return;
         }
         self.common.lifecycle.enter(Phase::Running);
+        self.marks.starts();
         peer_window::remember(&mut self.common, cx.now.mono);
         self.secondary.may_count();
         self.common.bits().store_device_sizes(cx);
@@ -85,12 +99,7 @@ impl Group {
                 logging::redo_done(&mut self.primary.peer.outbox, &mut self.common, cx, result)
             }
             Some(StartStage::Flush { .. }) => {
-                if self.common.start().volume_flushed(result)? {
-                    logging::redo_flushed(&mut self.primary.peer.outbox, &mut self.common);
-                    // Not before: an update of the superblock that others wait for would call whole what the caches may lose.
-                    self.secondary.end_replay(&mut self.common);
-                    self.common.start().record(cx);
-                }
+                self.common.start().volume_flushed(result)?;
                 Ok(())
             }
             Some(_) => self.common.start().read_done(cx, result),

@@ -8,9 +8,9 @@ use core::time::Duration;
 use crate::common::GroupCommon;
 use crate::formats::identity::{Decision, Identity, Role};
 use crate::formats::wire::GroupHello;
-use crate::group::Group;
 use crate::group::handover::{Handover, PeerStands, shown_reason};
 use crate::group::reset::GroupReset;
+use crate::group::{Group, marks};
 use crate::ids::{Position, Seq, VolumeId};
 use crate::peer::forks::{keeps_over, step_of_policy, would_yield};
 use crate::peer::logging;
@@ -205,6 +205,7 @@ impl ShownGroup<'_> {
             peer_window: secondary.window_left(common, now.mono),
             held_answers: common.window.held(now.mono),
             rollback_point: secondary.rollback_point(common),
+            marks: marks::shown(common),
             saved_delta: secondary.delta.saved(),
             writes: common.counters.writes,
             written_bytes: common.counters.written_bytes,

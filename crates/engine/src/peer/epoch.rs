@@ -276,6 +276,10 @@ fn costs_of(item: &QueueItem) -> (u64, u64) {
 
 /// What has its own place in the order, or is not at hand.
 fn is_barrier(item: &QueueItem) -> bool {
+    if item.flags & flags::MARK != 0 {
+        // The peer stands there, and nothing of before goes with what comes behind.
+        return !injected(Fault::MarkFolded);
+    }
     let is_write = matches!(item.body, ItemBody::Data(_) | ItemBody::Zero { .. });
     !is_write || item.flags & !flags::WANT_RECEIVED != 0 || item.length == 0
 }
@@ -398,7 +402,7 @@ mod tests {
     // proves: rule 20
     #[test]
     fn what_has_its_own_place_in_the_order_ends_it() {
-        for flags in [flags::RESYNC, flags::SETS_ASIDE] {
+        for flags in [flags::RESYNC, flags::SETS_ASIDE, flags::MARK] {
             let mut queue = queue(&[write(0, 0, 8), write(0, 0, 8), write(0, 0, 8), write(0, 0, 8)]);
             queue.get_mut(Seq(3)).expect("queued").flags = flags;
             assert_eq!(found(&queue, PLENTY), Some((2, vec![1])));

@@ -368,7 +368,9 @@ pub(crate) fn waits_for_close(outbox: &mut Outbox, common: &mut GroupCommon, cx:
 /// The stream has ended. What has numbers and is not on its way into the log never gets there.
 pub(crate) fn stream_ended(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
     let log = &mut outbox.log;
-    let is_left = log.parked.back().is_some_and(|&(last, _)| last > log.taken);
+    // Also a mark's: nobody waits for that.
+    let is_left = log.parked.back().is_some_and(|&(last, _)| last > log.taken)
+        || log.gates() && common.numbers.last() > log.taken;
     let was_live = log.is_live();
     if is_left || !was_live && log.gates() {
         close(outbox, common, cx, "the stream has ended");

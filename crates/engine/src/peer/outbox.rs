@@ -7,7 +7,8 @@ mod spilling;
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::wire::flags;
-use crate::ids::{Seq, VolumeId};
+use crate::ids::{MarkId, Seq, VolumeId};
+use crate::injected_fault::{Fault, injected};
 use crate::limits::REGION_BYTES;
 use crate::peer::answers::PeerAnswers;
 use crate::peer::disk_queue::DiskQueue;
@@ -17,7 +18,7 @@ use crate::peer::reservation::QueueReservation;
 use crate::peer::sending::Sending;
 use crate::peer::snapshot::{CatchUpSnapshot, GivenUp, ReadDestination, longest_read};
 use crate::peer::stream::pass::SyncPass;
-use crate::peer::stream::{PeerStream, forget_peaks, push_void};
+use crate::peer::stream::{self, PeerStream, forget_peaks, push_void};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::link::LinkUse;
 use crate::shared::operation_slots::SlotOperation;
@@ -339,4 +340,17 @@ impl Outbox {
     pub fn take_waiting(&mut self) -> VecDeque<u32> {
         self.snapshot_mut().map(CatchUpSnapshot::take_waiting).unwrap_or_default()
     }
+}
+
+/// A mark takes a number of the order, beside a stream that carries it.
+pub(crate) fn push_mark(outbox: &mut Outbox, common: &mut GroupCommon, cx: &Cx, mark: MarkId) -> (Wall, Seq) {
+    let (wall, seq, _) = common.numbers.give(cx, 1);
+    let is_spilled = outbox.disk.is_in_use();
+    if let Some(stream) = outbox.sending.stream_mut() {
+        match injected(Fault::MarkLostInSpill) && is_spilled {
+            true => push_void(stream, VolumeId(0), seq, wall, 0),
+            false => stream::push_mark(stream, mark, seq, wall),
+        }
+    }
+    (wall, seq)
 }

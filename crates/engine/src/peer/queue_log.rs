@@ -137,9 +137,19 @@ impl QueueLog {
         self.stage != LogStage::Closed
     }
 
+    /// Whoever waits for this number to be in the log need not.
+    pub fn has(&self, seq: Seq) -> bool {
+        !self.gates() && !self.is_closing || seq <= self.logged
+    }
+
     /// The number is in the log that a start would find, or will be: it stays what it is.
     pub fn holds(&self, seq: Seq) -> bool {
         (self.gates() || self.is_closing) && seq <= self.taken
+    }
+
+    /// A start would read the log from a number before this one.
+    pub fn starts_before(&self, seq: Seq) -> bool {
+        seq > self.cell.durable.before.1
     }
 
     pub fn ring_bytes(&self) -> u64 {
@@ -391,6 +401,7 @@ fn entry_of(item: &QueueItem, payload_at: u64) -> Option<JournalEntry> {
         no_hole: matches!(item.body, ItemBody::Zero { no_hole: true }),
         resync: item.flags & flags::RESYNC != 0,
         sets_aside: kind == RecordKind::Void && item.flags & flags::SETS_ASIDE != 0,
+        mark: kind == RecordKind::Void && item.flags & flags::MARK != 0,
         volume: item.volume,
         offset: item.offset,
         length: if kind == RecordKind::Void { 0 } else { item.length },

@@ -434,7 +434,9 @@ impl QueueRedo {
             offset: entry.offset,
             length: entry.length,
             wall: entry.wall,
-            flags: flag(entry.resync, flags::RESYNC) | flag(entry.sets_aside, flags::SETS_ASIDE),
+            flags: flag(entry.resync, flags::RESYNC)
+                | flag(entry.sets_aside, flags::SETS_ASIDE)
+                | flag(entry.mark, flags::MARK),
             body,
             cost_bytes: cost(payload),
         }

@@ -468,6 +468,11 @@ pub(crate) fn queue_of(stream: &mut PeerStream) -> &mut StreamQueue {
     &mut stream.queue
 }
 
+/// The number before its first.
+pub(crate) fn began_at(stream: &PeerStream) -> Seq {
+    stream.began
+}
+
 /// Names the stream: no other of this run has the same.
 pub(crate) fn name_of(stream: &PeerStream) -> u64 {
     stream.name
@@ -491,6 +496,12 @@ pub(crate) fn push_probe(
 /// The peaks of its queue that people look at begin with what is there now.
 pub(crate) fn forget_peaks(stream: &mut PeerStream) {
     stream.queue.forget_peaks();
+}
+
+/// A mark takes its number.
+pub(crate) fn push_mark(stream: &mut PeerStream, mark: MarkId, seq: Seq, wall: Wall) {
+    let (volume, flags, body, cost_bytes) = (VolumeId(0), flags::MARK, ItemBody::Void, cost(0));
+    stream.queue.push(QueueItem { seq, volume, offset: mark.0, length: 0, wall, flags, body, cost_bytes });
 }
 
 /// This number is no write of the order.

@@ -11,13 +11,14 @@ use crate::formats::cell::{CELL_BYTES, CellHead, RELIED_ON_FROM, Rejected};
 use crate::formats::identity::{Confirmed, Identity, Role};
 use crate::formats::superblock::{RollbackPoint, Superblock};
 use crate::formats::undo::UndoStore;
-use crate::formats::{bitmap, cell, journal, superblock, undo};
+use crate::formats::{bitmap, cell, journal, marks, superblock, undo};
 use crate::ids::{Generation, Incarnation, NodeId, Seq, VolumeId, VolumeSet};
 use crate::injected_fault::{Fault, injected};
 use crate::limits::REGION_BYTES;
 use crate::records::activity;
 use crate::records::activity::{ActivityCell, ActivityLog};
 use crate::records::bits::{AfterBits, BitmapWriter, StoredBits, regions_of};
+use crate::records::marks::{FoundMarks, LATCHED, MarkTable, lost_words};
 use crate::records::record::{AfterSuper, SuperWriter, is_detached, is_unfilled, without_devices};
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::{Lifecycle, OtherFiles, StartStage};
@@ -67,6 +68,7 @@ pub(crate) struct GroupStart<'a> {
     pub volumes: &'a mut Volumes,
     pub slots: &'a mut OperationSlots,
     pub undo: &'a UndoStore,
+    pub marks: &'a mut MarkTable,
 }
 
 impl GroupStart<'_> {
@@ -111,9 +113,28 @@ impl GroupStart<'_> {
                     let why = "the group's files could not be flushed; see the kernel log for the disk of the state directory";
                     return Err(CannotStart::new(Broken::Superblock, why));
                 } else if done {
-                    self.lifecycle.enter_stage(StartStage::Superblocks { entropy, boot });
-                    read_meta(self.slots, cx, Store::Superblock(self.config.id), 0, superblock::FILE_BYTES as u32);
+                    self.lifecycle.enter_stage(StartStage::Marks { entropy, boot });
+                    read_meta(self.slots, cx, Store::Marks(self.config.id), 0, marks::FILE_BYTES as u32);
                 }
+                Ok(())
+            }
+            StartStage::Marks { entropy, boot } => {
+                let has_any = self.marks_read(cx, result)?;
+                if has_any {
+                    // What was read may stand in a cache alone.
+                    self.lifecycle.enter_stage(StartStage::MarksFlush { entropy, boot });
+                    let token = self.slots.start(SlotOperation::StartRead);
+                    cx.out.push_back(Output::Flush { token, store: Store::Marks(self.config.id) });
+                } else {
+                    self.read_superblocks(cx, entropy, boot);
+                }
+                Ok(())
+            }
+            StartStage::MarksFlush { entropy, boot } => {
+                if result.is_err() {
+                    self.marks_are_unsound(cx);
+                }
+                self.read_superblocks(cx, entropy, boot);
                 Ok(())
             }
             StartStage::Superblocks { entropy, boot } => match result {
@@ -150,6 +171,32 @@ impl GroupStart<'_> {
                 unreachable!("nothing was asked for")
             }
         }
+    }
+
+    /// Marks that cannot be read are lost by name, and nothing else is. True: the file holds something.
+    fn marks_read(&mut self, cx: &mut Cx, result: IoResult) -> Result<bool, CannotStart> {
+        let Ok(IoDone::Meta(bytes)) = result else {
+            self.marks_are_unsound(cx);
+            return Ok(false);
+        };
+        match self.marks.take_up(self.config.tag, &bytes) {
+            FoundMarks::Whole => {}
+            FoundMarks::Damaged(cells) => cx.event(self.config.id, Event::Note(lost_words(cells))),
+            FoundMarks::OtherVersion(version) => {
+                return Err(CannotStart::new(Broken::Marks, other_version("file of marks", version, marks::VERSION)));
+            }
+        }
+        Ok(bytes.iter().any(|byte| *byte != 0))
+    }
+
+    fn marks_are_unsound(&mut self, cx: &mut Cx) {
+        self.marks.cannot_be_relied_on();
+        cx.event(self.config.id, Event::Note(LATCHED.into()));
+    }
+
+    fn read_superblocks(&mut self, cx: &mut Cx, entropy: u64, boot: u128) {
+        self.lifecycle.enter_stage(StartStage::Superblocks { entropy, boot });
+        read_meta(self.slots, cx, Store::Superblock(self.config.id), 0, superblock::FILE_BYTES as u32);
     }
 
     fn superblocks_read(&mut self, cx: &mut Cx, bytes: &[u8], entropy: u64, boot: u128) -> Result<(), CannotStart> {
@@ -633,11 +680,11 @@ impl GroupStart<'_> {
         }
     }
 
-    /// A volume's flush has ended; true: it was the last.
-    pub fn volume_flushed(&mut self, result: IoResult) -> Result<bool, CannotStart> {
-        let done = self.lifecycle.one_done();
+    /// A volume's flush has ended.
+    pub fn volume_flushed(&mut self, result: IoResult) -> Result<(), CannotStart> {
+        self.lifecycle.one_done();
         match result {
-            Ok(_) => Ok(done),
+            Ok(_) => Ok(()),
             Err(_) => Err(CannotStart::new(Broken::VolumeFlush, "a volume could not be flushed after replay")),
         }
     }

@@ -45,6 +45,8 @@ pub(crate) struct JournalRecord {
     pub sets_aside: bool,
     /// The next one is of the same epoch: both land in one batch, and nobody stands between them.
     pub continues: bool,
+    /// Void: a mark, whose id stands in `offset`.
+    pub mark: bool,
 }
 
 impl JournalRecord {
@@ -393,6 +395,7 @@ mod tests {
             resync: false,
             sets_aside: false,
             continues: false,
+            mark: false,
         };
         let touches = |a: &JournalRecord, b: &JournalRecord| {
             assert_eq!(a.touches(b, 4096), b.touches(a, 4096));

@@ -212,6 +212,7 @@ impl JournalReplay {
                 cost: 0,
                 resync: e.resync,
                 sets_aside: e.sets_aside,
+                mark: e.mark,
                 // The batch is there, and with it all of each epoch.
                 continues: false,
             })

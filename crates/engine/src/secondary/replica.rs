@@ -368,6 +368,7 @@ impl OrderedReplica {
                 record.content = RecordContent::Void;
             }
         }
+        land::marks_arrive(common, self.progress.position(), &records);
         self.progress.read_back(records.last().map(|record| (record.seq, record.wall)));
         self.way.landed(records);
         common.wake(Wake::Apply);

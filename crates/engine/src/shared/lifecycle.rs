@@ -71,6 +71,14 @@ pub(crate) enum StartStage {
         entropy: u64,
         boot: u128,
     },
+    Marks {
+        entropy: u64,
+        boot: u128,
+    },
+    MarksFlush {
+        entropy: u64,
+        boot: u128,
+    },
     Superblocks {
         entropy: u64,
         boot: u128,
@@ -151,7 +159,9 @@ fn follows(from: StartStage, to: StartStage) -> bool {
     use StartStage::*;
     match from {
         Idle => matches!(to, FlushFiles { .. }),
-        FlushFiles { .. } => matches!(to, Superblocks { .. }),
+        FlushFiles { .. } => matches!(to, Marks { .. }),
+        Marks { .. } => matches!(to, MarksFlush { .. } | Superblocks { .. }),
+        MarksFlush { .. } => matches!(to, Superblocks { .. }),
         Superblocks { .. } => matches!(to, Blank { .. } | Bitmap { .. }),
         Blank { .. } => matches!(to, Blank { .. } | Wipe { .. }),
         Wipe { .. } => to == StoringBits,

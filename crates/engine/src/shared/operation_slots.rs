@@ -34,6 +34,7 @@ pub(crate) enum SlotOperation {
         words: Vec<u64>,
     },
     ActivityCell,
+    MarksCell,
     /// For a primary that asked in this session.
     PullRead {
         range: VolumeRange,

@@ -6,19 +6,21 @@ use engine::activity::SLOTS_PER_CELL;
 use engine::bitmap::REGIONS_PER_CELL;
 use engine::journal::{BatchOf, JournalIndex, RecordKind};
 use engine::limits::{MIB, PART_BYTES_MAX, REGION_BYTES, VOLUMES_MAX};
+use engine::marks::Mark;
 use engine::state::{CopyDoubts, Mode};
 use engine::superblock::{RollbackPoint, Superblock};
 use engine::wire::GroupHello;
 use engine::{cell, delta, journal, superblock, undo};
 
 /// By the names of their parts in the page.
-pub fn parts() -> [(&'static str, String); 12] {
+pub fn parts() -> [(&'static str, String); 13] {
     [
         ("cell", cell_table()),
         ("identity", identity_table()),
         ("superblock-flags", superblock_flags_table()),
         ("superblock", superblock_table()),
         ("activity-log", activity_log_table()),
+        ("marks", marks_table()),
         ("bitmap", bitmap_cell_table()),
         ("journal", journal_index_table()),
         ("journal-entry", journal_entry_table()),
@@ -319,6 +321,46 @@ fn journal_index_table() -> String {
     table("journal index", &image, fields)
 }
 
+/// Flags of a mark, which a decoder refuses if it does not know them.
+fn mark_flags() -> String {
+    let flag = |image: &[u8]| {
+        let mark = Mark::decode(image)?;
+        let meaning = flag_of([
+            (mark.locked, "locked"),
+            (mark.there, "the peer has it; of a secondary always"),
+            (mark.lost, "it is on this node only"),
+            (mark.dropped, "dropped: free once the peer has heard of it"),
+            (mark.doubted, "beside 4: the peer has not said so, and may have it"),
+        ]);
+        Some((meaning, mark.encode()))
+    };
+    let bare = Mark { locked: false, there: false, ..samples::mark() };
+    flags(&bare.encode(), 56, flag)
+}
+
+fn marks_table() -> String {
+    let mut fields = vec![number(
+        "id",
+        8,
+        0x0101_0202,
+        "how many ids the run has given (lower 16 bits), the run (24 bits) and the node that set it; 0: a free slot",
+    )];
+    fields.extend(position(
+        "",
+        0x61,
+        ["where the mark is: number of the history,", "its tag,", "the run", "and the mark's own number; of one that was set beside a stream that of the last write, which lies before it too"],
+    ));
+    fields.extend([
+        number("wall", 8, 0x7777, "the primary's stamp"),
+        number("moment", 8, 0x7878, "marks of several groups that were set at one moment have the same; 0: none"),
+        number("flags", 2, 3, mark_flags()),
+        number("length", 1, 7, "of the name, at most 63; 0: it came without its terms"),
+        bytes("name", b"nightly".to_vec(), "letters, digits, `-`, `_`, `.` and `:`; zeroes up to the end of the slot"),
+        zero(160 - 66 + 24 * 160 + 52, "further slots of 160 bytes, 25 in all; zero"),
+    ]);
+    table("marks", &samples::marks_body(), fields)
+}
+
 fn queue_cell_table() -> String {
     let mut fields = vec![
         number("generation number", 8, 0x1a1, "whose numbers these are"),
@@ -361,6 +403,7 @@ fn journal_entry_values() -> [String; 2] {
             (entry.no_hole, "zeroes stay allocated"),
             (entry.resync, "region of a sync"),
             (entry.sets_aside, "void: from here on the volume is set aside"),
+            (entry.mark, "void: a mark, whose id stands in `offset`"),
         ]);
         Some((meaning, index.encode(BatchOf::Journal)))
     };

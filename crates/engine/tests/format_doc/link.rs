@@ -23,7 +23,7 @@ pub fn parts() -> [(&'static str, String); 8] {
 }
 
 /// Of each kind of frame its sender and meaning, the header's fields in use, and the payload.
-const KINDS: [(FrameKind, &str, &str, &str); 25] = [
+const KINDS: [(FrameKind, &str, &str, &str); 27] = [
     (
         FrameKind::GroupHello,
         "both: first of each group on a session, and of each [round](#rounds)",
@@ -37,7 +37,7 @@ const KINDS: [(FrameKind, &str, &str, &str); 25] = [
     (
         FrameKind::Void,
         "P, numbered: the number is no write of the order",
-        "wall; flags, volume where one is set aside",
+        "wall; flags; volume where one is set aside; offset: id of a mark",
         "none",
     ),
     (
@@ -109,6 +109,18 @@ const KINDS: [(FrameKind, &str, &str, &str); 25] = [
         "seq: the question, 0 for what was taken back unasked; offset: number of this word; length: milliseconds, 0: taken back",
         "none",
     ),
+    (
+        FrameKind::MarkTerms,
+        "P: a mark as it is there, at the beginning of each session and when it changes; or, where it is asked, no mark: those that it told of in this session are all",
+        "seq: number of the change; flags: last, without a mark",
+        "[a slot of `marks`](format.md#marks)",
+    ),
+    (
+        FrameKind::MarkThere,
+        "S: the mark is durable here as it was told; or it is not here, and will not come; or, last, no mark but the question whether it was told of all",
+        "offset: its id; length: number of the change; seq, incarnation, generation tag: where it is; flags: unknown, last",
+        "none",
+    ),
 ];
 
 /// The kinds that the code knows, in the order of their bytes.
@@ -132,7 +144,7 @@ fn frame_flags() -> String {
         (wire::flags::NO_HOLE, "zeroes stay allocated"),
         (wire::flags::EQUAL, "equal hashes"),
         (wire::flags::LAST, "last frame"),
-        (wire::flags::UNKNOWN, "unknown writes were confirmed too"),
+        (wire::flags::UNKNOWN, "unknown writes were confirmed too, or no such mark"),
         (wire::flags::UNREADABLE, "the range could not be read"),
         (wire::flags::NO_SPACE, "no space for what is to be saved"),
         (wire::flags::FAILED, "a disk failed meanwhile"),
@@ -140,6 +152,7 @@ fn frame_flags() -> String {
         (wire::flags::TOO_LARGE, "the file of what is to be saved would be too large"),
         (wire::flags::TOO_MANY, "too many earlier deltas are kept"),
         (wire::flags::EPOCH, "of an [epoch](#epochs)"),
+        (wire::flags::MARK, "a mark"),
     ];
     flags.map(|(bit, meaning)| format!("{bit} {meaning}")).join("; ")
 }

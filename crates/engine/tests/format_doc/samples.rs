@@ -8,13 +8,14 @@ use engine::delta::DeltaHead;
 use engine::identity::{Confirmed, Identity, Role};
 use engine::journal::{JournalEntry, JournalIndex, RecordKind};
 use engine::limits::{REGION_BYTES, SECTOR_BYTES};
+use engine::marks::{self, Mark};
 use engine::queue_log::{self, QueueCell};
 use engine::state::{AfterForcedFailover, CopyDoubts, Degrade, Fold, Mode, Pause, Policy, State, WhenFull};
 use engine::superblock::{JournalHead, RollbackPoint, Superblock};
 use engine::undo;
 use engine::wire::{self, Ack, FlushPoints, FrameHeader, FrameKind, GroupHello, SyncBegin, Tick, VolumeRange};
 use engine::{
-    Bitmap, Fallback, Generation, GroupId, Incarnation, NodeId, Position, Seq, SessionId, Settings, StartAlone,
+    Bitmap, Fallback, Generation, GroupId, Incarnation, MarkId, NodeId, Position, Seq, SessionId, Settings, StartAlone,
     VolumeId, Wall,
 };
 use std::time::Duration;
@@ -111,6 +112,23 @@ pub fn bitmap_body() -> Vec<u8> {
     in_a_cell(bitmap::KIND, &BitmapCell::encode(VolumeId(0x61), 0x6262, REGIONS_PER_CELL, confirmed(), &map.cell(1)))
 }
 
+pub fn mark() -> Mark {
+    Mark {
+        id: MarkId(0x0101_0202),
+        position: at(0x61),
+        wall: Wall(0x7777),
+        moment: 0x7878,
+        name: "nightly".into(),
+        locked: true,
+        there: true,
+        ..Mark::default()
+    }
+}
+
+pub fn marks_body() -> Vec<u8> {
+    in_a_cell(marks::KIND, &marks::encode_slots([Some(&mark())].into_iter()))
+}
+
 pub fn activity_body() -> Vec<u8> {
     let extent = |volume, number| Some(Extent { volume: VolumeId(volume), number });
     let slots = [extent(0x63, 0x6464), None, extent(0, 0)];
@@ -143,6 +161,7 @@ pub fn entry() -> JournalEntry {
         no_hole: true,
         resync: true,
         sets_aside: true,
+        mark: false,
         volume: VolumeId(0x72),
         offset: 0x7373,
         length: 0x200,

@@ -671,6 +671,66 @@ pub struct DifferenceView {
     pub unreadable: bool,
 }
 
+/// Where a named mark is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub enum MarkState {
+    /// durable on both nodes, at the same position
+    OnBoth,
+    /// on this primary, and in the order that goes to the peer
+    OnItsWay,
+    /// in no order any more that goes to the peer, which has not said yet whether it has it
+    NotKnown,
+    /// on this node only
+    HereAlone,
+}
+
+impl MarkState {
+    pub fn words(self) -> &'static str {
+        match self {
+            MarkState::OnBoth => "on both nodes",
+            MarkState::OnItsWay => "on its way to the peer",
+            MarkState::NotKnown => "on this node; what the peer has is not known yet",
+            MarkState::HereAlone => "on this node only",
+        }
+    }
+}
+
+/// A named point of the write order. It says where, and keeps no image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NamedMark {
+    /// as it was typed; `mark-NODE-NUMBER`: it came without its name so far
+    pub name: String,
+    /// position in the write order: what has a lower number lies before the mark; of one set while nothing was sent in order also what has this one
+    pub sequence: u64,
+    /// the history that the number is of
+    pub generation: String,
+    /// RFC 3339, the primary's clock; `null`: no time is known
+    #[serde(default)]
+    pub time: Option<String>,
+    /// where it is
+    pub state: MarkState,
+    /// `mark drop` needs `--override-lock`
+    pub locked: bool,
+    /// RFC 3339: marks of other groups with the same moment were set together; `null`: of this group alone
+    #[serde(default)]
+    pub moment: Option<String>,
+}
+
+/// The named marks of a group, as a node has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct MarksView {
+    /// the node that says so
+    pub node: String,
+    /// the group
+    pub group: String,
+    /// oldest first
+    pub marks: Vec<NamedMark>,
+}
+
 /// What `mark list --json` prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -679,8 +739,10 @@ pub struct MarkList<'a> {
     pub schema: &'static str,
     /// the group
     pub group: &'a str,
-    /// oldest first
+    /// images before a sync, oldest first
     pub marks: &'a [MarkStatus],
+    /// named points of the write order, oldest first
+    pub named: &'a [NamedMark],
 }
 
 /// What `mark drop --json` prints.

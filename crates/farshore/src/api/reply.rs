@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::request::is_false;
 use super::sentences::sentences;
 use super::{
-    ApiRequest, ClientList, ConfigPlan, ConnectPreview, DaemonCounters, ErrorCode, LinkHistory, MissingView, NodeView,
-    OperationView, RefusalView,
+    ApiRequest, ClientList, ConfigPlan, ConnectPreview, DaemonCounters, ErrorCode, LinkHistory, MarksView, MissingView,
+    NodeView, OperationView, RefusalView,
 };
 use crate::events::EventPage;
 
@@ -51,6 +51,7 @@ pub enum Reply {
     Recorded(Box<RecordedBatch>),
     LinkHistory(Box<LinkHistory>),
     Clients(Box<ClientList>),
+    Marks(Box<MarksView>),
     Events(Box<EventPage>),
     Operation(Box<OperationView>),
     ConnectPreview(Box<ConnectPreview>),
@@ -130,6 +131,7 @@ impl Reply {
             "recorded" => Reply::Recorded(serde_json::from_slice(line)?),
             "link-history" => Reply::LinkHistory(serde_json::from_slice(line)?),
             "clients" => Reply::Clients(serde_json::from_slice(line)?),
+            "marks" => Reply::Marks(serde_json::from_slice(line)?),
             "events" => Reply::Events(serde_json::from_slice(line)?),
             "operation" => Reply::Operation(serde_json::from_slice(line)?),
             "config-plan" => Reply::ConfigPlan(serde_json::from_slice(line)?),
@@ -202,6 +204,7 @@ impl Reply {
             Reply::Recorded(_) => "a recording",
             Reply::LinkHistory(_) => "a link's history",
             Reply::Clients(_) => "a list of clients",
+            Reply::Marks(_) => "a list of marks",
             Reply::Events(_) => "events",
             Reply::Operation(_) => "an operation",
             Reply::ConfigPlan(_) => "a plan of the configuration",
@@ -216,6 +219,7 @@ impl Reply {
             (_, Reply::Error { .. }) => true,
             (ApiRequest::Status { .. } | ApiRequest::StatusOfBoth { .. }, reply) => matches!(reply, Reply::Status(_)),
             (ApiRequest::Clients { .. }, reply) => matches!(reply, Reply::Clients(_)),
+            (ApiRequest::Marks { .. }, reply) => matches!(reply, Reply::Marks(_)),
             (ApiRequest::Counters, reply) => matches!(reply, Reply::Counters(_)),
             (ApiRequest::Record { .. }, reply) => matches!(reply, Reply::Recorded(_)),
             (ApiRequest::Events { .. }, reply) => matches!(reply, Reply::Events(_)),
@@ -248,6 +252,8 @@ impl Reply {
                 | ApiRequest::ResetPeaks { .. }
                 | ApiRequest::AssumeEqual { .. }
                 | ApiRequest::ConfigApply { .. }
+                | ApiRequest::Mark { .. }
+                | ApiRequest::LockMark { .. }
                 | ApiRequest::DropMark { .. },
                 reply,
             ) => matches!(reply, Reply::Ok { .. }),
@@ -261,6 +267,7 @@ impl Reply {
             Reply::Counters(counters) => Some(&counters.node),
             Reply::LinkHistory(history) => Some(&history.node),
             Reply::Clients(list) => Some(&list.node),
+            Reply::Marks(list) => Some(&list.node),
             Reply::Events(page) => Some(&page.node),
             Reply::Operation(operation) => Some(&operation.node),
             Reply::ConnectPreview(preview) => Some(&preview.node),
@@ -314,6 +321,7 @@ mod tests {
             Reply::Recorded(Box::new(RecordedBatch { began: true, lost: 2, bytes: 3, trace: Vec::new() })),
             Reply::LinkHistory(serde_json::from_str(history).expect("one")),
             Reply::Clients(serde_json::from_str(r#"{"schema":"s","node":"beta","clients":[]}"#).expect("a list")),
+            Reply::Marks(serde_json::from_str(r#"{"node":"beta","group":"db","marks":[]}"#).expect("a list")),
             Reply::Events(serde_json::from_str(page).expect("a page")),
             Reply::Operation(serde_json::from_str(operation).expect("one")),
             Reply::ConnectPreview(serde_json::from_str(preview).expect("one")),

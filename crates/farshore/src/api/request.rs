@@ -202,12 +202,29 @@ pub enum ApiRequest {
         #[serde(skip)]
         by_policy: bool,
     },
-    /// Give a mark up; so far the rollback point is the only one. `discard`: also one of whose content a delta is to be made first.
+    /// The named marks of a group.
+    Marks {
+        group: String,
+    },
+    /// Name a point of the write order: of these groups, at one moment.
+    Mark {
+        groups: Vec<String>,
+        name: String,
+    },
+    /// Lock a named mark, or unlock it.
+    LockMark {
+        group: String,
+        name: String,
+        locked: bool,
+    },
+    /// Give a mark up. `discard`: also a rollback point of whose content a delta is to be made first; `override_lock`: also a locked one.
     DropMark {
         group: String,
         name: String,
         #[serde(default, skip_serializing_if = "is_false")]
         discard: bool,
+        #[serde(default, skip_serializing_if = "is_false")]
+        override_lock: bool,
     },
     /// Compare the copy with the primary's volumes, while writers go on. `sample_percent`: of what there is; all without it.
     Verify {
@@ -318,6 +335,7 @@ impl ApiRequest {
             ApiRequest::Status { .. }
             | ApiRequest::StatusOfBoth { .. }
             | ApiRequest::Clients { .. }
+            | ApiRequest::Marks { .. }
             | ApiRequest::ConnectPreview { .. }
             | ApiRequest::ConfigPlan
             | ApiRequest::InReverse { .. }
@@ -350,6 +368,8 @@ impl ApiRequest {
             | ApiRequest::ResetPeaks { .. }
             | ApiRequest::AssumeEqual { .. }
             | ApiRequest::ConfigApply { .. }
+            | ApiRequest::Mark { .. }
+            | ApiRequest::LockMark { .. }
             | ApiRequest::DropMark { .. } => false,
         }
     }

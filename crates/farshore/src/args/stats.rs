@@ -29,6 +29,9 @@ pub struct QueueArgs {
 pub struct DrainArgs {
     #[command(flatten)]
     pub groups: GroupsArgs,
+    /// Wait for this mark of each group, and for nothing behind it
+    #[arg(long, value_name = "MARK")]
+    pub to: Option<String>,
     /// Give up after this time, such as 10m [default: never]
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,

@@ -1,10 +1,11 @@
 //! `drain`: wait until what was written so far is on the other node.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use engine::RefusalCode;
 
 use super::answers::Answers;
+use super::mark;
 use super::progress::{ProgressView, WorkStage};
 use super::reach::{self, WatchStep};
 use crate::api::refusals::DeskRefusal;
@@ -14,12 +15,13 @@ use crate::outcome::{CommandFailure, CommandOutcome};
 use crate::show::explained;
 
 pub fn run(args: &DrainArgs) -> CommandOutcome {
-    let timeout = args.timeout.as_deref().map(units::exact::parse_duration).transpose();
-    let timeout: Option<Duration> = timeout.map_err(|reason| CommandFailure::usage(format!("--timeout: {reason}")))?;
-    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let deadline = mark::deadline(args.timeout.as_deref())?;
     let mut answers = Answers::new("drain", args.json);
     for group in answers.targets(&args.reach, &args.groups.groups, args.groups.all)? {
-        let drained = until_drained(args, &group, deadline);
+        let drained = match &args.to {
+            Some(name) => mark::until_there(&args.reach, &group, name, deadline),
+            None => until_drained(args, &group, deadline),
+        };
         answers.add(&group, drained)?;
     }
     answers.finish()
@@ -77,7 +79,7 @@ fn left_bytes(group: &GroupView) -> u64 {
     lag.max(group.sync.as_ref().map_or(0, |sync| sync.total_bytes.saturating_sub(sync.done_bytes)))
 }
 
-fn not_primary(group: &GroupView, has_begun: bool) -> Result<WatchStep<Reply>, CommandFailure> {
+pub fn not_primary(group: &GroupView, has_begun: bool) -> Result<WatchStep<Reply>, CommandFailure> {
     if group.starting || group.role == Role::Primary {
         return Ok(WatchStep::Again);
     }
@@ -90,7 +92,7 @@ fn not_primary(group: &GroupView, has_begun: bool) -> Result<WatchStep<Reply>, C
 }
 
 /// Waiting for what nobody sends would last for ever.
-fn never_ends(group: &GroupView) -> Option<CommandFailure> {
+pub fn never_ends(group: &GroupView) -> Option<CommandFailure> {
     let (name, why) = (&group.name, explained(group));
     let (code, text) = match group.state {
         GroupState::Failed => (RefusalCode::GroupFailed, format!("{name}: nothing is sent: the group {why}")),
@@ -113,13 +115,18 @@ fn never_ends(group: &GroupView) -> Option<CommandFailure> {
 fn said(group: &GroupView, sequence: u64) -> Reply {
     let peer = group.peers.first().map_or("the other node", |peer| peer.node.as_str());
     let text = format!("{}: all up to sequence {sequence} is on {peer}", group.name);
+    Reply::done(text, lacks(group))
+}
+
+/// What the other node has not, though it has the numbers.
+pub fn lacks(group: &GroupView) -> Vec<String> {
+    let peer = group.peers.first().map_or("the other node", |peer| peer.node.as_str());
     let aside: Vec<&str> =
         group.volumes.iter().filter(|volume| volume.set_aside).map(|volume| volume.name.as_str()).collect();
-    let warnings = match aside.is_empty() {
+    match aside.is_empty() {
         true => Vec::new(),
         false => {
             vec![format!("{}: {} set aside, so {peer} lacks what was written there", group.name, aside.join(", "))]
         }
-    };
-    Reply::done(text, warnings)
+    }
 }

@@ -6,6 +6,7 @@ mod bitmap;
 mod cell;
 mod delta;
 mod journal;
+mod marks;
 mod queue;
 mod report;
 mod small;
@@ -37,6 +38,7 @@ enum FileKind {
     Activity,
     Journal,
     Undo,
+    Marks,
     Delta,
     DiskQueue,
     Fingerprints,
@@ -47,10 +49,11 @@ enum FileKind {
     Blank,
 }
 
-const MAGICS: [(&[u8; 8], FileKind); 8] = [
+const MAGICS: [(&[u8; 8], FileKind); 9] = [
     (b"FSHSUPER", FileKind::Superblock),
     (b"FSHBITMP", FileKind::Bitmaps),
     (b"FSHACTIV", FileKind::Activity),
+    (b"FSHMARKS", FileKind::Marks),
     (b"FSHBATCH", FileKind::Journal),
     (b"FSHDELTA", FileKind::Delta),
     (b"FSHUNDOB", FileKind::Undo),
@@ -64,6 +67,7 @@ impl FileKind {
             FileKind::Superblock => "superblock of a group",
             FileKind::Bitmaps => "dirty bitmaps of a group",
             FileKind::Activity => "activity log of a group",
+            FileKind::Marks => "named marks of a group",
             FileKind::Journal => "journal of a group",
             FileKind::Undo => "undo store of a group",
             FileKind::Delta => "what a node held where it differed from the peer that was chosen over it",
@@ -82,6 +86,7 @@ impl FileKind {
             "superblock" => Some(FileKind::Superblock),
             "bitmap" => Some(FileKind::Bitmaps),
             "activity" => Some(FileKind::Activity),
+            "marks" => Some(FileKind::Marks),
             "journal" => Some(FileKind::Journal),
             "undo" => Some(FileKind::Undo),
             "queue" => Some(FileKind::DiskQueue),
@@ -166,6 +171,7 @@ fn look(file: &Path) -> Result<(FileKind, u64, InspectReport), String> {
         FileKind::Superblock => superblock::report(&head),
         FileKind::Bitmaps => bitmap::report(&whole()?, file),
         FileKind::Activity => activity::report(&whole()?, file),
+        FileKind::Marks => marks::report(&whole()?),
         FileKind::Journal => journal::report(&opened, found.len(), file).map_err(cannot)?,
         FileKind::Delta => delta::report(&opened, found.len()).map_err(cannot)?,
         FileKind::Undo => undo::report(&opened, found.len(), file).map_err(cannot)?,

@@ -7,6 +7,7 @@ mod failed_disks;
 mod forks;
 mod giving_up;
 mod lending;
+pub(super) mod marks;
 mod policy;
 mod resets;
 mod reverse;
@@ -396,10 +397,10 @@ impl Desk {
                 DiskDesk(self).detach(&group, &volume, (close_clients, force)).await
             }
             ApiRequest::AttachVolume { group, volume } => DiskDesk(self).attach(&group, &volume).await,
-            ApiRequest::DropMark { group, name, discard } => self.command(&group, drops_mark(name, discard)).await,
-            ApiRequest::Verify { group, repair, sample_percent, rate_bytes_per_s: rate } => {
-                self.command(&group, Command::Verify(typed_verify((repair, sample_percent), rate, seed))).await
-            }
+            ApiRequest::Marks { group } => marks::list(self, &group).await,
+            ApiRequest::Mark { groups, name } => marks::set(self, &groups, name).await,
+            change @ (ApiRequest::LockMark { .. } | ApiRequest::DropMark { .. }) => marks::change(self, change).await,
+            verify @ ApiRequest::Verify { .. } => begins_verify(self, verify, seed).await,
             ApiRequest::ResetPeaks { group } => self.command(&group, Command::ForgetPeaks).await,
             ApiRequest::VerifyStop { group } => self.stop_verify(&group).await,
             ApiRequest::AssumeEqual { group } => self.command(&group, Command::AssumeEqual).await,
@@ -768,6 +769,13 @@ async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
 }
 
 /// What a command did is its answer, also where it is a warning: there it stands in both places, and is shown once.
+async fn begins_verify(desk: &Desk, request: ApiRequest, seed: u64) -> Result<Reply, Gone> {
+    let ApiRequest::Verify { group, repair, sample_percent, rate_bytes_per_s: rate } = request else {
+        unreachable!("no other request begins one")
+    };
+    desk.command(&group, Command::Verify(typed_verify((repair, sample_percent), rate, seed))).await
+}
+
 fn reply(group: &ConfiguredGroup, result: CommandResult) -> Reply {
     let values_text = |text: &str| format!("{}: {}", group.name, view::with_names(group, text));
     match result {
@@ -779,10 +787,6 @@ fn reply(group: &ConfiguredGroup, result: CommandResult) -> Reply {
         CommandResult::Unchanged(text) => Reply::unchanged(values_text(&text)),
         CommandResult::Refused(refusal) => Reply::refused(refusal.code, values_text(&refusal.text)),
     }
-}
-
-fn drops_mark(name: String, discard: bool) -> Command {
-    Command::DropRollbackPoint { name, discard }
 }
 
 #[cfg(test)]

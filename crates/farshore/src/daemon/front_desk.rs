@@ -8,6 +8,7 @@
 //! * a switchover is: nothing is lost by it, it names the node that is to be primary, and typed twice it changes nothing;
 //! * a full sync is not either: who means to keep the node where it is typed would have that one overwritten.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::pin::pin;
 use std::rc::Rc;
@@ -21,6 +22,7 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use super::answer::Desk;
+use super::answer::marks::is_rollback_point;
 use super::events::commands::{CommandEnd, CommandSource, CommandText};
 use super::events::{CommandUnderWay, EventSender};
 use super::peer_desk::PeerDesk;
@@ -184,13 +186,17 @@ impl FrontDesk {
             let why = format!("{group}: this node is the secondary, and it is the primary that hands over. ");
             return (hands_over && self.desk.is_wanted_here(group, to.as_deref())).then_some((place.peer, why));
         }
+        if let ApiRequest::Mark { groups, .. } = request {
+            return self.whose_marks(groups).await;
+        }
         let (group, role) = match request {
             ApiRequest::Sync { group, full: false, .. }
             | ApiRequest::Logging { group, .. }
             | ApiRequest::Verify { group, .. }
             | ApiRequest::VerifyStop { group }
             | ApiRequest::ResetPeaks { group } => (group, Role::Primary),
-            ApiRequest::DropMark { group, .. } => (group, Role::Secondary),
+            ApiRequest::DropMark { group, name, .. } if is_rollback_point(name) => (group, Role::Secondary),
+            ApiRequest::LockMark { group, .. } | ApiRequest::DropMark { group, .. } => (group, Role::Primary),
             _ => return None,
         };
         let place = self.desk.place_in(group).await?;
@@ -198,6 +204,21 @@ impl FrontDesk {
         let (ours, theirs, peer) = (place.role.word(), role.word(), place.peer);
         let why = format!("{group}: this node is the {ours}, and this is done on the {theirs}. ");
         (place.role != role && !keeps_mark).then_some((peer, why))
+    }
+
+    /// The node that is the primary of all of these groups, where that is one and the same peer.
+    async fn whose_marks(&self, groups: &[String]) -> Option<(String, String)> {
+        let mut peers = BTreeSet::new();
+        for group in groups {
+            let place = self.desk.place_in(group).await?;
+            if place.role == Role::Primary {
+                return None;
+            }
+            peers.insert(place.peer);
+        }
+        let peer = peers.pop_first().filter(|_| peers.is_empty())?;
+        let why = format!("{}: this node is the secondary, and marks are set on the primary. ", groups.join(", "));
+        Some((peer, why))
     }
 
     /// Has the peer do it, once, and records who had it done. `why` it is the peer's, as sentences.

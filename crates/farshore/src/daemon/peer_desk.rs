@@ -18,9 +18,9 @@ use host::driver::{LinkSetup, NodeProof};
 use host::link::control::{CONTROL_REPLY_BYTES_MAX, ControlDialer, ControlFailure};
 use host::link::{ClusterSecret, LinkPeer, Ourselves, Versions};
 use settings::limits::{
-    PEER_ANSWER_BYTES_MAX, PEER_CLIENTS_BYTES_MAX, PEER_HISTORY_BYTES_MAX, PEER_LOOK_TIMEOUT, PEER_ORDER_TIMEOUT,
-    PEER_PAGE_BYTES_MAX, PEER_STATUS_BYTES_MAX, PEER_STATUS_GROUP_BYTES_MAX, PEER_STATUS_ROUND_TRIPS,
-    PEER_STATUS_TIMEOUT, PEER_STATUS_VOLUME_BYTES_MAX, PEER_WORD_FRESH,
+    PEER_ANSWER_BYTES_MAX, PEER_CLIENTS_BYTES_MAX, PEER_HISTORY_BYTES_MAX, PEER_LOOK_TIMEOUT, PEER_MARKS_BYTES_MAX,
+    PEER_ORDER_TIMEOUT, PEER_PAGE_BYTES_MAX, PEER_STATUS_BYTES_MAX, PEER_STATUS_GROUP_BYTES_MAX,
+    PEER_STATUS_ROUND_TRIPS, PEER_STATUS_TIMEOUT, PEER_STATUS_VOLUME_BYTES_MAX, PEER_WORD_FRESH,
 };
 use settings::{Config, NodeName};
 use tokio::sync::{Mutex, Semaphore};
@@ -136,13 +136,20 @@ impl ReplyBounds {
             | ApiRequest::Keep { .. }
             | ApiRequest::TakeBack { .. }
             | ApiRequest::Yield { .. }
+            | ApiRequest::Mark { .. }
+            | ApiRequest::LockMark { .. }
             | ApiRequest::DropMark { .. } => PEER_ANSWER_BYTES_MAX,
+            ApiRequest::Marks { .. } => PEER_MARKS_BYTES_MAX,
         }
     }
 
     /// Of all answers that are awaited at once: the longest of each kind, and one more of all groups.
     fn room_bytes(&self) -> usize {
-        let once = PEER_ANSWER_BYTES_MAX + PEER_CLIENTS_BYTES_MAX + PEER_HISTORY_BYTES_MAX + PEER_PAGE_BYTES_MAX;
+        let once = PEER_ANSWER_BYTES_MAX
+            + PEER_CLIENTS_BYTES_MAX
+            + PEER_MARKS_BYTES_MAX
+            + PEER_HISTORY_BYTES_MAX
+            + PEER_PAGE_BYTES_MAX;
         once + 2 * self.status_bytes_max(None)
     }
 }

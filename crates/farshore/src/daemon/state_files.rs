@@ -66,11 +66,12 @@ pub(super) fn open(
         files.remove_if_other_size("activity", activity_bytes)?;
     }
     let activity = files.sized("activity", activity_bytes, ACTIVITY_ADVICE)?;
+    let marks = files.sized("marks", engine::marks::FILE_BYTES, MARKS_ADVICE)?;
     let holds_point = recorded.as_ref().map_or(true, |found| found.as_ref().is_some_and(|f| f.rollback_point.id != 0));
     files.resize_undo(history_bytes(group), holds_point)?;
     let undo = files.opened(|| create_or_open_sparse(&files.path("undo"), history_bytes(group)), "")?;
     // The disk queue comes last of all groups' files: the others of a group that starts beside this one cannot do without their space.
-    Ok(Stores { superblock, journal, bitmap, activity, undo, queue: None, delta: files.path("delta").into() })
+    Ok(Stores { superblock, journal, bitmap, activity, marks, undo, queue: None, delta: files.path("delta").into() })
 }
 
 const SUPERBLOCK_ADVICE: &str = "it was cut short, or an unreleased version of farshore made it: restore it, or remove the group's \
@@ -81,6 +82,8 @@ const BITMAP_ADVICE: &str = "a volume was given another size, or the file was cu
      restore the file; else remove the group's state directory here and sync in full";
 const ACTIVITY_ADVICE: &str = "the last stop was not clean, so what it says is needed: give 'activity.extents' its old value, \
      start and stop once, then change it; if the file was cut short, remove it, and every region is compared";
+
+const MARKS_ADVICE: &str = "it was cut short: restore it, or remove it, and the marks that it held are lost";
 
 struct StateFiles<'a> {
     directory: &'a Path,
@@ -94,7 +97,7 @@ impl StateFiles<'_> {
 
     /// The superblock is made first. Alone, the others say nothing; and a new one would make the group new.
     fn nothing_without_superblock(&self) -> anyhow::Result<()> {
-        let others = ["journal", "bitmap", "activity", "undo"];
+        let others = ["journal", "bitmap", "activity", "marks", "undo"];
         match others.iter().find(|name| self.path(name).exists()) {
             Some(other) if !self.path("superblock").exists() => bail!(
                 "{} is missing, though its {other} is there: restore it, or remove the whole directory and sync in full from \

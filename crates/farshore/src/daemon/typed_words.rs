@@ -34,8 +34,13 @@ pub(super) fn typed(order: &ApiRequest) -> String {
         }
         ApiRequest::TakeBack { group, .. } => format!("demote {group}"),
         ApiRequest::Yield { group, .. } => format!("demote {group}"),
-        ApiRequest::DropMark { group, name, discard } => {
-            format!("mark drop {group} {name}{}", if *discard { " --discard" } else { "" })
+        ApiRequest::Mark { groups, name } => format!("mark {} {name}", groups.join(" ")),
+        ApiRequest::LockMark { group, name, locked } => {
+            format!("mark {} {group} {name}", if *locked { "lock" } else { "unlock" })
+        }
+        ApiRequest::DropMark { group, name, discard, override_lock } => {
+            let (discard, lock) = (flag(*discard, " --discard"), flag(*override_lock, " --override-lock"));
+            format!("mark drop {group} {name}{discard}{lock}")
         }
         ApiRequest::Verify { group, .. } => format!("verify {group} {}", verify_words(order)).trim_end().to_owned(),
         ApiRequest::ResetPeaks { group } => format!("queue {group} --reset-peaks"),

@@ -550,7 +550,7 @@ mod tests {
         assert_eq!(known.time.as_deref(), Some("2026-11-22T12:00:00.123Z"));
         let unknown = mark(&point(Wall(0)));
         assert_eq!((unknown.sequence, unknown.time.as_deref()), (17, None));
-        let said = crate::show::marks(&[unknown]);
+        let said = crate::show::marks(&[unknown], &[]);
         assert!(said.starts_with("before-sync-12: the image at an unknown time, sequence 17; "), "{said}");
     }
 }

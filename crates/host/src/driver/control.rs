@@ -22,6 +22,7 @@ pub struct DriverControl(mpsc::Sender<ControlQuestion>);
 pub(super) enum ControlQuestion {
     Snapshot(oneshot::Sender<DriverSnapshot>),
     Command { group: GroupId, command: Command, answer: oneshot::Sender<CommandResult> },
+    Mark { groups: Vec<GroupId>, name: String, answer: oneshot::Sender<Vec<oneshot::Receiver<CommandResult>>> },
     CommandIfUnused { group: GroupId, command: Command, answer: oneshot::Sender<ClientsOrResult> },
     Add(Box<AddedGroup>),
     Remove { group: GroupId, clients: ClientsOfRemoved, answer: oneshot::Sender<ClientsOrRemoved> },
@@ -101,7 +102,21 @@ impl DriverControl {
         wait.await.map_err(|_| Gone)
     }
 
-    /// The same, unless clients are attached to the group: then nothing is done, and they are returned. Nobody attaches between the look
+    /// Sets a mark of these groups, at one moment: what came of each.
+    ///
+    /// # Errors
+    /// The data thread has ended.
+    pub async fn mark(&self, groups: Vec<GroupId>, name: String) -> Result<Vec<CommandResult>, Gone> {
+        let (answer, wait) = oneshot::channel();
+        self.0.send(ControlQuestion::Mark { groups, name, answer }).await.map_err(|_| Gone)?;
+        let mut results = Vec::new();
+        for result in wait.await.map_err(|_| Gone)? {
+            results.push(result.await.map_err(|_| Gone)?);
+        }
+        Ok(results)
+    }
+
+    /// As [`DriverControl::command`], unless clients are attached to the group: then nothing is done, and they are returned. Nobody attaches between the look
     /// and the command.
     ///
     /// # Errors

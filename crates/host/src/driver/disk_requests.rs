@@ -317,7 +317,7 @@ fn io_error(store: Store, kind: ErrorKind) -> IoError {
 
 /// Of these files each record stands in copies, one to a block.
 fn is_of_cells(store: Store) -> bool {
-    matches!(store, Store::Superblock(_) | Store::Bitmap(_) | Store::Activity(_))
+    matches!(store, Store::Superblock(_) | Store::Bitmap(_) | Store::Activity(_) | Store::Marks(_))
 }
 
 fn payload(buffer: Buffer, crc: Option<u32>) -> Result<IoDone, IoError> {

@@ -117,6 +117,7 @@ pub(super) fn line(group: &str, volumes: &[LocalVolume], event: &Event) -> Optio
         Event::ForkKept { differing_bytes } => warn(format!(
             "this node's content was chosen over what its peer wrote since they parted: {differing_bytes} bytes differ at most"
         )),
+        Event::Marked { .. } | Event::MarkThere { .. } | Event::MarkLost { .. } => of_mark(event),
         Event::Demoted => warn("this node was demoted to secondary".to_owned()),
         Event::SetAside { .. } | Event::Rejoins { .. } | Event::PromotesWithout { .. } => of_aside(volumes, event),
         Event::Note(text) => info(named(text)),
@@ -186,6 +187,18 @@ fn of_verify(volumes: &[LocalVolume], event: &Event) -> EventLine {
             if left > 0 || totals.unread_bytes > 0 { warn(text) } else { info(text) }
         }
         _ => unreachable!("an event of a verify"),
+    }
+}
+
+fn of_mark(event: &Event) -> EventLine {
+    match event {
+        Event::Marked { name, at, alone: false, .. } => info(format!("mark {name} is set at sequence {}", at.seq.0)),
+        Event::Marked { name, at, .. } => {
+            info(format!("mark {name} is set at sequence {}, here alone: the peer is sent nothing in order", at.seq.0))
+        }
+        Event::MarkThere { name, at, .. } => info(format!("the peer has mark {name}, at sequence {}", at.seq.0)),
+        Event::MarkLost { name, .. } => warn(format!("mark {name} is not at the peer, and will not come there")),
+        _ => unreachable!("an event of a mark"),
     }
 }
 

@@ -171,6 +171,7 @@ impl LocalGroups {
             Store::Superblock(group) => &stores(group).superblock,
             Store::Bitmap(group) => &stores(group).bitmap,
             Store::Activity(group) => &stores(group).activity,
+            Store::Marks(group) => &stores(group).marks,
             Store::Undo(group) => &stores(group).undo,
             Store::Queue(group) => {
                 let queue = stores(group).queue.as_ref();
@@ -321,7 +322,7 @@ impl LocalGroups {
             Store::Journal(group) => (group, |stored| &mut stored.journal),
             Store::Undo(group) => (group, |stored| &mut stored.undo),
             Store::Queue(group) => (group, |stored| &mut stored.queue),
-            Store::Volume(..) | Store::Superblock(_) | Store::Delta(_) => return,
+            Store::Volume(..) | Store::Superblock(_) | Store::Marks(_) | Store::Delta(_) => return,
         };
         let cell = &self.group(group).stored;
         let mut stored = cell.get();

@@ -78,6 +78,7 @@ pub struct Stores {
     pub journal: Arc<File>,
     pub bitmap: Arc<File>,
     pub activity: Arc<File>,
+    pub marks: Arc<File>,
     pub undo: Arc<File>,
     /// The disk queue; `None`: there is none.
     pub queue: Option<Arc<File>>,
@@ -90,8 +91,8 @@ impl Stores {
     /// failed may never have reached the disk, and reads as if it had. What is read from here on comes from the disk.
     pub fn forget_caches(&self) {
         // The disk queue is opened behind them, and forgets then.
-        let Stores { superblock, journal, bitmap, activity, undo, queue: _, delta: _ } = self;
-        [superblock, journal, bitmap, activity, undo].into_iter().for_each(|file| file.forget_cache());
+        let Stores { superblock, journal, bitmap, activity, marks, undo, queue: _, delta: _ } = self;
+        [superblock, journal, bitmap, activity, marks, undo].into_iter().for_each(|file| file.forget_cache());
     }
 }
 

@@ -15,7 +15,7 @@ use crate::options::SimOptions;
 use crate::options::fault::FaultKind;
 use crate::rng::Rng;
 use crate::stamps::SECTOR;
-use crate::world::{ActorCue, World, WorldEvent, resets};
+use crate::world::{ActorCue, World, WorldEvent, orders, resets};
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: i64 = 3_600_000_000_000;
@@ -484,10 +484,30 @@ fn sets_policy(world: &mut World, group: GroupId, entropy: u64) -> bool {
     true
 }
 
+/// Points get names: of one group, or of all that the node has; some are locked, or dropped.
+fn marks(world: &mut World, group: GroupId, node: usize) -> bool {
+    let name = format!("m{}", world.rng.below(12));
+    if let Some(mark) = world.cluster[node].status_of(group).and_then(|shown| shown.marks.first().cloned())
+        && world.rng.percent(40)
+    {
+        let (name, override_lock) = (mark.name, world.rng.percent(50));
+        let command = match world.rng.below(3) {
+            0 => Command::LockMark { name, locked: !mark.locked },
+            _ => Command::DropMark { name, override_lock },
+        };
+        return types(world, node, group, command);
+    }
+    let groups = if world.rng.percent(50) { vec![group] } else { world.cluster.groups_of(node) };
+    let ids = orders::mark(world, node, &groups, &name);
+    let is_refused = |id| matches!(world.cluster.ledger.result(id), Some(CommandResult::Refused(_)));
+    world.cluster[node].up() && !ids.into_iter().any(is_refused)
+}
+
 /// An operator types whatever comes to mind.
 fn whim(world: &mut World, group: GroupId, node: usize) -> bool {
     let entropy = world.rng.draw();
-    let command = match world.rng.below(29) {
+    let command = match world.rng.below(36) {
+        29..=35 => return marks(world, group, node),
         24 => takes_back(world, group, node),
         25..=28 => return decides(world, group, node).is_some_and(|command| types(world, node, group, command)),
         0 => Command::Logging,

@@ -45,6 +45,9 @@ impl EpochChecker {
         if sent.open.is_some() && !is_of_epoch || is_of_epoch && !is_write {
             return Err(wrong(format!("node {sender} sends number {} within an epoch", seq.0)));
         }
+        if header.flags & flags::MARK != 0 && (is_of_epoch || header.more > 0) {
+            return Err(wrong(format!("node {sender} sends the mark at number {} within a step", seq.0)));
+        }
         sent.last = Some(seq);
         let from = *sent.open.get_or_insert(first);
         if !is_of_epoch || header.flags & flags::LAST != 0 {

@@ -1,6 +1,7 @@
 //! A command whose goal is reached says so and changes nothing; one whose goal is not reached does not say so.
 
 use engine::identity::{Decision, DecisionReason, Identity, Role};
+use engine::marks::Mark;
 use engine::state::State;
 use engine::status::{GroupGlance, GroupStatus};
 use engine::{Command, CommandResult, Incarnation, VolumeId};
@@ -25,6 +26,9 @@ pub fn role_wanted(command: &Command) -> Option<Role> {
         | Command::TakeBack { .. }
         | Command::Yield { .. }
         | Command::DropRollbackPoint { .. }
+        | Command::Mark { .. }
+        | Command::LockMark { .. }
+        | Command::DropMark { .. }
         | Command::Reset { .. } => None,
         // Whether it changes the role of the node at which it is typed depends on both nodes.
         Command::Switchover { .. } => None,
@@ -52,6 +56,9 @@ pub fn is_reached(command: &Command, shown: &GroupStatus) -> bool {
         Command::SetAside { volume } => shown.role == Role::Primary && is_aside(shown, *volume),
         Command::Rejoin { volume } => shown.role == Role::Primary && !is_aside(shown, *volume),
         Command::DropRollbackPoint { .. } => shown.role == Role::Secondary && shown.rollback_point.is_none(),
+        Command::Mark { name, .. } => shown.role == Role::Primary && marked(shown, name).is_some(),
+        Command::LockMark { name, locked } => marked(shown, name).is_some_and(|mark| mark.locked == *locked),
+        Command::DropMark { .. } => shown.role == Role::Secondary && shown.rollback_point.is_none(),
         // Of this node's half: see who asks.
         Command::Reset { .. } => false,
         Command::Verify(_) => shown.verify.is_some(),
@@ -60,6 +67,10 @@ pub fn is_reached(command: &Command, shown: &GroupStatus) -> bool {
         // A full sync is a new one each time, and settings are compared by the daemon.
         Command::Sync { full: true } | Command::SendAll | Command::Set(_) | Command::ForgetPeaks => false,
     }
+}
+
+fn marked<'a>(shown: &'a GroupStatus, name: &str) -> Option<&'a Mark> {
+    shown.marks.iter().find(|mark| mark.name == name)
 }
 
 fn is_aside(shown: &GroupStatus, volume: VolumeId) -> bool {

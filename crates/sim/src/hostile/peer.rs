@@ -2,6 +2,7 @@
 //! now bent to the edges of what a number can be, at any time and any number of times.
 
 use engine::identity::{Confirmed, Identity, Role};
+use engine::marks::Mark;
 use engine::wire::{
     Ack, FlushPoints, FrameHeader, FrameKind, GroupHello, SyncBegin, VolumeRange, encode_ranges, flags,
 };
@@ -170,11 +171,11 @@ impl HostilePeer {
 
     fn kind(&self, rng: &mut Rng) -> FrameKind {
         use FrameKind::*;
-        const PRIMARY: [FrameKind; 17] = [
+        const PRIMARY: [FrameKind; 19] = [
             SyncBegin, SyncBegin, Data, Data, Data, Data, Zero, Void, Probe, SyncEnd, Tick, Tick, TailAsk, Pull,
-            BitsAsk, Union, GroupState,
+            BitsAsk, Union, GroupState, MarkTerms, MarkTerms,
         ];
-        const SECONDARY: [FrameKind; 15] = [
+        const SECONDARY: [FrameKind; 16] = [
             SyncReady,
             SyncReady,
             Ack,
@@ -189,6 +190,7 @@ impl HostilePeer {
             Bits,
             Bits,
             Saved,
+            MarkThere,
             GroupState,
         ];
         const EITHER: [FrameKind; 5] = [Heartbeat, HeartbeatEcho, GroupHello, Goodbye, Heartbeat];
@@ -228,6 +230,7 @@ impl HostilePeer {
                 self.numbered(rng, header)
             }
             FrameKind::Tick => self.tick(rng, header),
+            FrameKind::MarkTerms | FrameKind::MarkThere => self.mark(rng, header),
             FrameKind::SyncReady => {
                 let attempt = self.begin_heard.map_or(0, |begin| begin.attempt);
                 (FrameHeader { offset: self.bent(rng, attempt), ..header }, Vec::new())
@@ -383,8 +386,8 @@ impl HostilePeer {
         let header = FrameHeader {
             more,
             flags: match rng.percent(50) {
-                _ if of_epoch != 0 => of_epoch,
-                _ if sets_aside => flags::SETS_ASIDE,
+                _ if of_epoch != 0 => of_epoch | if sets_aside && rng.percent(20) { flags::MARK } else { 0 },
+                _ if sets_aside => *rng.pick(&[flags::SETS_ASIDE, flags::MARK]),
                 true => flags::WANT_RECEIVED,
                 false => rng.draw() as u16 & 7,
             },
@@ -400,6 +403,27 @@ impl HostilePeer {
             ..header
         };
         (header, bytes)
+    }
+
+    /// Of few ids: some were told before, or set.
+    fn mark(&mut self, rng: &mut Rng, header: FrameHeader) -> (FrameHeader, Vec<u8>) {
+        let identity = self.says.identity;
+        let few = rng.below(300);
+        let (id, seq) = (self.bent(rng, few), Seq(self.bent(rng, self.next)));
+        if header.kind == FrameKind::MarkThere {
+            let (incarnation, generation_tag) = (identity.incarnation, identity.generation.tag);
+            let flags = *rng.pick(&[0, 0, flags::UNKNOWN, flags::LAST]);
+            let length = rng.below(20);
+            return (FrameHeader { flags, offset: id, length, seq, incarnation, generation_tag, ..header }, Vec::new());
+        }
+        if rng.percent(10) {
+            return (FrameHeader { flags: flags::LAST, ..header }, Vec::new());
+        }
+        let position = Position { generation: identity.generation, incarnation: identity.incarnation, seq };
+        let name = format!("m{}", rng.below(9));
+        let (locked, dropped) = (rng.percent(20), rng.percent(20));
+        let mark = Mark { id: MarkId(id), position, name, locked, dropped, ..Mark::default() };
+        (FrameHeader { seq: Seq(rng.below(9)), ..header }, mark.encode())
     }
 
     /// For how many numbers before its own the frame stands too, and what it says of an epoch: mostly one that an honest peer may send.

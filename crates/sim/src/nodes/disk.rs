@@ -304,6 +304,11 @@ impl SimDisk {
         self.versions().into_keys().collect()
     }
 
+    /// A power loss leaves all of it as it is.
+    pub fn is_settled(&self) -> bool {
+        self.volatile.is_empty() && self.decided.is_empty()
+    }
+
     /// The writes that a power loss may leave in each sector, oldest first.
     fn versions(&self) -> BTreeMap<u64, Vec<&DiskWrite>> {
         let mut versions: BTreeMap<u64, Vec<&DiskWrite>> = BTreeMap::new();

@@ -10,6 +10,7 @@ use engine::{GroupId, IoDone, IoError, Output, SpilledPart, Store, Token, Volume
 
 use super::disk::{SimDisk, WrittenBytes, joined};
 use super::rot::VolumeRot;
+pub use super::trouble::DiskTrouble;
 use super::volumes::DeviceId;
 use crate::options::SimOptions;
 use crate::options::spread::WriteSpread;
@@ -108,49 +109,6 @@ impl DiskJob {
     }
 }
 
-/// Temporary trouble of a node's disks: who makes it sets it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DiskTrouble {
-    /// Writes of clients fail, or replicated ones.
-    pub write_errors_until: u64,
-    pub apply_errors_until: u64,
-    pub read_errors_until: u64,
-    /// Each read of a volume fails.
-    pub unreadable_until: u64,
-    pub full_until: u64,
-    /// No space where a primary's volumes are, and for superblocks, bitmaps, journals.
-    pub serving_full_until: u64,
-    pub state_full_until: u64,
-    /// No space for what goes into the queue's file.
-    pub queue_full_until: u64,
-    /// No space for a delta.
-    pub delta_full_until: u64,
-    /// Why no delta can be written, if not for want of space.
-    pub delta_fails: Option<IoError>,
-    pub slow_until: u64,
-    /// A flush of a volume takes so much longer.
-    pub flush_ns: u64,
-    /// A read of a volume takes so much longer.
-    pub read_ns: u64,
-    /// An update of a superblock takes so much longer.
-    pub superblock_ns: u64,
-    /// A write to the disk queue takes so much longer.
-    pub queue_ns: u64,
-    /// Nothing completes before this.
-    pub stalled_until: u64,
-    pub fail_next_flush: bool,
-    /// The next write of a superblock, bitmap or journal fails.
-    pub fail_next_record: bool,
-    /// The same of the one of this number among those to come; 0: none.
-    pub fail_record_in: u64,
-    /// The same of what goes into the queue's file.
-    pub fail_queue_in: u64,
-    /// The group's stores cannot be opened again, once.
-    pub refuses_reopening: bool,
-    /// Faults that made this trouble and have not shown yet.
-    pub unfelt: u64,
-}
-
 /// The disks of a node, and what is read and written there.
 #[derive(Default)]
 pub struct NodeStorage {
@@ -184,12 +142,20 @@ pub struct NodeStorage {
     extra_bytes: u64,
     grows_bytes: u64,
     volume_flushes: u64,
+    marks_flushes: u64,
     volume_read_bytes: u64,
 }
 
 /// All that a node keeps for a group beside the volumes.
-pub fn records(group: GroupId) -> [Store; 5] {
-    [Store::Superblock(group), Store::Bitmap(group), Store::Activity(group), Store::Journal(group), Store::Undo(group)]
+pub fn records(group: GroupId) -> [Store; 6] {
+    [
+        Store::Superblock(group),
+        Store::Bitmap(group),
+        Store::Activity(group),
+        Store::Journal(group),
+        Store::Undo(group),
+        Store::Marks(group),
+    ]
 }
 
 /// What a superblock's file holds.
@@ -204,6 +170,7 @@ fn group_of(store: Store) -> GroupId {
     | Store::Bitmap(group)
     | Store::Activity(group)
     | Store::Undo(group)
+    | Store::Marks(group)
     | Store::Delta(group)
     | Store::Queue(group)) = store;
     group
@@ -240,6 +207,7 @@ impl NodeStorage {
                 (Store::Undo(group), options.history_bytes),
                 (Store::Queue(group), options.queue_disk_bytes),
                 (Store::Bitmap(group), bitmap),
+                (Store::Marks(group), engine::marks::FILE_BYTES),
             ] {
                 disks.insert(store, SimDisk::blank(bytes as usize));
             }
@@ -309,7 +277,9 @@ impl NodeStorage {
         self.untouched = self.detached.clone();
         self.under_way.clear();
         self.closed.clear();
-        self.disks.values_mut().for_each(|disk| disk.lose_power(rng));
+        // Who sets no mark draws nothing for the file of marks.
+        let strikes = |store: &Store, disk: &SimDisk| !matches!(store, Store::Marks(_)) || !disk.is_settled();
+        self.disks.iter_mut().filter(|(store, disk)| strikes(store, disk)).for_each(|(_, disk)| disk.lose_power(rng));
     }
 
     /// The process died, and the machine lives.
@@ -323,6 +293,11 @@ impl NodeStorage {
     /// How often volumes were flushed.
     pub fn volume_flushes(&self) -> u64 {
         self.volume_flushes
+    }
+
+    /// How often files of marks were.
+    pub fn marks_flushes(&self) -> u64 {
+        self.marks_flushes
     }
 
     /// What was read of volumes.
@@ -495,6 +470,7 @@ impl NodeStorage {
             }
             Output::Flush { token, store } => {
                 self.volume_flushes += u64::from(matches!(store, Store::Volume(..)));
+                self.marks_flushes += u64::from(matches!(store, Store::Marks(_)));
                 (token, store, JobKind::Flush { completions: self.disk(store).begin_flush() })
             }
             Output::Read { token, store, offset, length, crc } => {
@@ -578,10 +554,14 @@ impl NodeStorage {
             (JobKind::Read { .. }, Store::Volume(..)) => self.trouble.read_ns,
             (JobKind::Write { .. }, Store::Superblock(_)) => self.trouble.superblock_ns,
             (JobKind::Write { .. }, Store::Queue(_)) => self.trouble.queue_ns,
+            (JobKind::Write { .. }, Store::Marks(_)) => self.trouble.marks_ns,
             _ => 0,
         };
         let stalled_ns = self.trouble.stalled_until.saturating_sub(now);
-        rng.between(low, high) * if is_slow { 100 } else { 1 } + more_ns + stalled_ns
+        // What a start reads of marks takes neither chance nor time: scenarios without marks go as they always went.
+        let is_drawn = matches!(job.kind, JobKind::Write { .. }) || !matches!(job.store, Store::Marks(_));
+        let work_ns = if is_drawn { rng.between(low, high) } else { 0 };
+        work_ns * if is_slow { 100 } else { 1 } + more_ns + stalled_ns
     }
 
     pub fn is_slow(&self, now: u64) -> bool {
@@ -620,6 +600,11 @@ impl NodeStorage {
                 let never = !matches!(store, Store::Volume(..)) && self.trouble.state_full_until == ALWAYS;
                 self.disk_mut(store).fail_write(write, offset, length, || !never && rng.percent(50));
                 Err(error)
+            }
+            JobKind::Flush { .. } | JobKind::ReadMeta { .. }
+                if self.trouble.marks_unreadable && matches!(store, Store::Marks(_)) =>
+            {
+                Err(IoError::Io)
             }
             JobKind::Flush { completions } => self.finish_flush(store, completions, rng),
             JobKind::ReadMeta { offset, length } => {
@@ -719,6 +704,9 @@ impl NodeStorage {
             let fails = is_full || trouble.fail_queue_in == 1 || strikes(trouble.write_errors_until, now, 20, rng);
             trouble.fail_queue_in = trouble.fail_queue_in.saturating_sub(1);
             return fails.then_some(if is_full { IoError::NoSpace } else { IoError::Io });
+        }
+        if trouble.marks_fail && matches!(store, Store::Marks(_)) {
+            return Some(IoError::Io);
         }
         if !matches!(store, Store::Volume(..)) {
             if let Some(error) = trouble.delta_fails.filter(|_| matches!(store, Store::Delta(_))) {

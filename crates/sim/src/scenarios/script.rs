@@ -12,7 +12,7 @@ use crate::options::SimOptions;
 use crate::oracle::OracleFailure;
 use crate::simulation::Simulation;
 use crate::trips::Trip;
-use crate::world::World;
+use crate::world::{World, orders};
 
 /// One thing that happens in a scripted scenario.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +49,9 @@ pub enum ScriptStep {
     /// Of a fork: this node's content is kept; the other one yields to it.
     Keep(usize),
     Yield(usize),
+    /// Of the group, where it has its primary.
+    Mark(&'static str),
+    DropMark(&'static str),
     Crash {
         node: usize,
         power: bool,
@@ -120,6 +123,10 @@ impl ScriptStep {
                     world.command(node, GROUP, Command::Yield { to, by_policy: false });
                 }
             }
+            ScriptStep::Mark(name) => _ = orders::mark(world, primary, &[GROUP], name),
+            ScriptStep::DropMark(name) => {
+                world.command(primary, GROUP, Command::DropMark { name: name.into(), override_lock: false });
+            }
             ScriptStep::Crash { node, power, down_ns } => world.crash(node, power, down_ns),
             ScriptStep::Cable(passes) => world.cut(passes),
         }
@@ -179,7 +186,8 @@ fn slow_link(name: &'static str, more: impl FnOnce(&mut Vec<(u64, ScriptStep)>))
 
 /// Every one there is.
 pub fn all() -> Vec<ScriptedScenario> {
-    [in_one_role(), in_both_roles(), spilled(), lowered(), logged(), folded()].into_iter().flatten().collect()
+    let all = [in_one_role(), with_marks(), in_both_roles(), spilled(), lowered(), logged(), folded()];
+    all.into_iter().flatten().collect()
 }
 
 /// The primary stays the primary.
@@ -349,6 +357,31 @@ fn logged() -> Vec<ScriptedScenario> {
             steps.push((second(2), ScriptStep::Mode(Mode::Async)));
             steps.push((second(2) + MILLISECOND, ScriptStep::Sync { full: false }));
             load(steps, second(3), 12);
+        }),
+    ]
+}
+
+/// Points of the order have names: in step, beside a lost link, and over a change of roles.
+fn with_marks() -> Vec<ScriptedScenario> {
+    let second = |n: u64| n * SECOND;
+    vec![
+        in_step("marks", Mode::Async, |steps| {
+            load(steps, second(1), 16);
+            steps.push((second(1) + 31 * MILLISECOND, ScriptStep::Mark("one")));
+            steps.push((second(1) + 32 * MILLISECOND, ScriptStep::Mark("two")));
+            steps.push((second(1) + 80 * MILLISECOND, ScriptStep::DropMark("one")));
+            steps.push((second(2), ScriptStep::Cable([false; 2])));
+            steps.push((second(2) + 1, ScriptStep::Mark("queued")));
+            load(steps, second(2) + 2, 8);
+            steps.push((second(8), ScriptStep::Cable([true; 2])));
+            steps.push((second(9), ScriptStep::Mark("last")));
+        }),
+        in_step("marks-failover", Mode::Nearsync, |steps| {
+            load(steps, second(1), 12);
+            steps.push((second(1) + 31 * MILLISECOND, ScriptStep::Mark("before")));
+            steps.push((second(1) + 60 * MILLISECOND, ScriptStep::Crash { node: 0, power: true, down_ns: 2 * SECOND }));
+            steps.push((second(2), ScriptStep::Promote { node: 1, force: true }));
+            steps.push((second(3), ScriptStep::Mark("after")));
         }),
     ]
 }

@@ -27,7 +27,7 @@ impl World {
             other => self.log(format_args!("node {node} group {} {other:?}", group.0)),
         }
         notes_step(self, node, group, &event);
-        self.checkers.writes.event(node, group, &numbered(self, node, group, &event))?;
+        hears_order(self, node, group, &event)?;
         match event {
             Event::Ready { role, .. } => self.is_ready(node, group, role),
             Event::Demoted => {
@@ -205,6 +205,12 @@ impl World {
             self.checkers.writes.promises_void(group);
         }
     }
+}
+
+/// What the write order becomes by it.
+fn hears_order(world: &mut World, node: usize, group: GroupId, event: &Event) -> Result<(), OracleFailure> {
+    world.checkers.marks.hears((node, group), event)?;
+    world.checkers.writes.event(node, group, &numbered(world, node, group, event))
 }
 
 fn notes_step(world: &mut World, node: usize, group: GroupId, event: &Event) {

@@ -12,6 +12,16 @@ use crate::payload::Payload;
 use crate::stamps::SECTOR;
 use crate::stamps::{SectorFill, content};
 
+/// Somebody sets a mark of these groups of a node, at one moment.
+pub fn mark(world: &mut World, node: usize, groups: &[GroupId], name: &str) -> Vec<CommandId> {
+    let command = Command::Mark { name: name.into(), moment: 0 };
+    let typed: Vec<_> = groups.iter().map(|id| (*id, world.cluster.ledger.typed(node, *id, &command))).collect();
+    world.log(format_args!("operator to node {node}: mark {groups:?} {name}"));
+    typed.iter().for_each(|(group, id)| world.checkers.marks.is_ordered(*id, (node, *group), name));
+    world.input(node, Input::Mark { groups: typed.clone(), name: name.into() });
+    typed.into_iter().map(|(_, id)| id).collect()
+}
+
 impl World {
     pub fn command(&mut self, node: usize, group: GroupId, command: Command) -> CommandId {
         let id = self.cluster.ledger.typed(node, group, &command);
@@ -85,6 +95,8 @@ impl World {
     /// A command is answered.
     pub(super) fn hears_answer(&mut self, id: CommandId, answer: &CommandResult) {
         self.checkers.overwritten.hears_answer(id, answer);
+        let heard = self.checkers.marks.hears_answer(&self.cluster, id, answer);
+        self.check(heard);
         if let Some(command) = self.unreached.remove(&id)
             && let CommandResult::Unchanged(text) = answer
         {

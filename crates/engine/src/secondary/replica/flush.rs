@@ -119,6 +119,10 @@ impl OrderedReplica {
         if is_still || self.cycle.is_under_way() || !has_work || common.has_failed() {
             return;
         }
+        if !common.marks.is_durable() {
+            // What leaves the journal could not bring a mark back.
+            return;
+        }
         let volumes = self.cycle.take_unflushed();
         let (upto, wall) = (self.progress.written(), self.progress.written_wall());
         let head = self.journal.head_behind(upto);

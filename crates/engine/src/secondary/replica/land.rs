@@ -55,9 +55,17 @@ impl OrderedReplica {
         if sets_aside && usize::from(header.volume.0) >= common.volumes.len() {
             return common.protocol_error(cx, &format!("number {} for a range outside its volume", header.seq.0));
         }
+        let mark = header.kind == FrameKind::Void && header.flags & flags::MARK != 0;
+        if mark && (MarkId::read(header.offset).is_none() || header.length > 0 || sets_aside) {
+            return common.protocol_error(
+                cx,
+                &format!("number {} for a mark with an id or a range that no mark has", header.seq.0),
+            );
+        }
         // What says nothing of a range may still name one.
         let (volume, offset, length) = match content {
             RecordContent::Void if sets_aside => (header.volume, 0, 0),
+            RecordContent::Void if mark => (VolumeId(0), header.offset, 0),
             RecordContent::Void | RecordContent::SyncEnd => (VolumeId(0), 0, 0),
             _ => (header.volume, header.offset, header.length),
         };
@@ -73,6 +81,7 @@ impl OrderedReplica {
             cost: cost(payload_bytes),
             resync: header.flags & flags::RESYNC != 0,
             sets_aside,
+            mark,
             continues,
         };
         if !self.way.receive(record) {
@@ -159,6 +168,7 @@ impl OrderedReplica {
                 no_hole: matches!(record.content, RecordContent::Zero { no_hole: true }),
                 resync: record.resync,
                 sets_aside: record.sets_aside,
+                mark: record.mark,
                 volume: record.volume,
                 offset: record.offset,
                 length: record.length,
@@ -208,6 +218,7 @@ impl OrderedReplica {
                 common.sb.batch_durable(batch.ordinal);
             }
             self.ack_due = true;
+            marks_arrive(common, self.progress.position(), &batch.records);
             self.journal.remember(&batch.records);
             if !injected(Fault::ApplyBeforeJournal) {
                 self.way.landed(batch.records);
@@ -225,11 +236,18 @@ fn continues_epoch(replica: &OrderedReplica, header: &FrameHeader) -> Option<boo
     if !is_of_one {
         return (records == 0).then_some(false);
     }
-    let is_plain = header.may_be_of_epoch() && header.flags & (flags::RESYNC | flags::SETS_ASIDE) == 0;
+    let is_plain = header.may_be_of_epoch() && header.flags & (flags::RESYNC | flags::SETS_ASIDE | flags::MARK) == 0;
     let bytes = bytes + u64::from(header.payload_bytes);
     let fits = records < limits::EPOCH_FRAMES_MAX && bytes <= limits::EPOCH_BYTES_MAX && replica.journal.takes(bytes);
     let may_be = is_plain && fits && replica.progress.snapshot().is_none();
     may_be.then_some(header.flags & flags::LAST == 0 && !injected(Fault::EpochLandsOpen))
+}
+
+/// Marks of the order are durable here.
+pub(super) fn marks_arrive(common: &mut GroupCommon, at: Position, records: &[JournalRecord]) {
+    for record in records.iter().filter(|record| record.mark) {
+        common.marks.arrive(MarkId(record.offset), Position { seq: record.seq, ..at }, record.wall);
+    }
 }
 
 fn content_of(header: &FrameHeader, payload: FramePayload) -> Option<RecordContent> {

@@ -309,6 +309,7 @@ mod tests {
             no_hole: false,
             resync: false,
             sets_aside: false,
+            mark: false,
             volume: VolumeId(0),
             offset: 0,
             length: 4096,

@@ -84,14 +84,8 @@ impl CommandText {
             }
             ApiRequest::Reverse(order) => ("sync", Some(&order.group), reverse_words(order)),
             ApiRequest::Lend { group, ends, .. } => ("lend", Some(group), flag(*ends, "--stop")),
-            ApiRequest::Keep { group, over, discard, by_policy } => {
-                ("resolve keep", Some(group), keep_words(*over, *discard, *by_policy))
-            }
-            ApiRequest::TakeBack { group, over } => ("resolve take-back", Some(group), format!("{over:016x}")),
-            ApiRequest::Yield { group, to, by_policy, .. } => {
-                ("resolve yield", Some(group), format!("{to:016x}{}", policy_words(*by_policy)))
-            }
-            ApiRequest::DropMark { group, name, .. } => ("mark drop", Some(group), name.clone()),
+            ApiRequest::Keep { .. } | ApiRequest::TakeBack { .. } | ApiRequest::Yield { .. } => of_half(request)?,
+            ApiRequest::Mark { .. } | ApiRequest::LockMark { .. } | ApiRequest::DropMark { .. } => of_mark(request)?,
             ApiRequest::Verify { group, .. } => ("verify", Some(group), verify_words(request)),
             ApiRequest::ResetPeaks { group } => ("queue", Some(group), "--reset-peaks".to_owned()),
             ApiRequest::VerifyStop { group } => ("verify", Some(group), "--stop".to_owned()),
@@ -104,6 +98,7 @@ impl CommandText {
             | ApiRequest::Resolve { .. }
             | ApiRequest::Status { .. }
             | ApiRequest::StatusOfBoth { .. }
+            | ApiRequest::Marks { .. }
             | ApiRequest::Clients { .. }
             | ApiRequest::LinkHistory { .. }
             | ApiRequest::Operation { .. }
@@ -349,6 +344,41 @@ fn user_name(users: &str, uid: u32) -> Option<String> {
     let mut lines = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
     let found = lines.find(|fields| fields.get(2).and_then(|field| field.parse().ok()) == Some(uid))?;
     Some(found[0].to_owned())
+}
+
+/// Verb, group and arguments.
+type Words<'a> = (&'static str, Option<&'a String>, String);
+
+/// Of the halves of a `resolve`.
+fn of_half(request: &ApiRequest) -> Option<Words<'_>> {
+    Some(match request {
+        ApiRequest::Keep { group, over, discard, by_policy } => {
+            ("resolve keep", Some(group), keep_words(*over, *discard, *by_policy))
+        }
+        ApiRequest::TakeBack { group, over } => ("resolve take-back", Some(group), format!("{over:016x}")),
+        ApiRequest::Yield { group, to, by_policy, .. } => {
+            ("resolve yield", Some(group), format!("{to:016x}{}", policy_words(*by_policy)))
+        }
+        _ => return None,
+    })
+}
+
+fn of_mark(request: &ApiRequest) -> Option<Words<'_>> {
+    Some(match request {
+        ApiRequest::Mark { groups, name } => {
+            let others = groups.iter().skip(1).map(|group| format!(" {group}")).collect::<String>();
+            let besides = if others.is_empty() { String::new() } else { format!(" (with{others})") };
+            ("mark", groups.first(), format!("{name}{besides}"))
+        }
+        ApiRequest::LockMark { group, name, locked } => {
+            (if *locked { "mark lock" } else { "mark unlock" }, Some(group), name.clone())
+        }
+        ApiRequest::DropMark { group, name, override_lock, .. } => {
+            let overrides = if *override_lock { " --override-lock" } else { "" };
+            ("mark drop", Some(group), format!("{name}{overrides}"))
+        }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

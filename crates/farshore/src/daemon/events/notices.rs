@@ -251,6 +251,14 @@ fn of_group(group: &ConfiguredGroup, event: &Event, new: &dyn Fn(EventKind) -> N
         Event::RollbackPoint { name, at } => {
             new(EventKind::MarkKept).with("mark", name.as_str()).with("sequence", at.seq.0)
         }
+        Event::Marked { name, at, alone, .. } => {
+            let alone = if *alone { "yes" } else { "no" };
+            new(EventKind::MarkSet).with("mark", name.as_str()).with("sequence", at.seq.0).with("alone", alone)
+        }
+        Event::MarkThere { name, at, .. } => {
+            new(EventKind::MarkThere).with("mark", name.as_str()).with("sequence", at.seq.0)
+        }
+        Event::MarkLost { name, .. } => new(EventKind::MarkLost).with("mark", name.as_str()),
         Event::RolledBack { to } => new(EventKind::RolledBack).with("sequence", to.seq.0),
         Event::HandedOver | Event::Note(_) | Event::DeltaSaved(_) | Event::ForkKept { .. } => new(EventKind::Note),
         Event::SetAside { .. } | Event::Rejoins { .. } | Event::PromotesWithout { .. } => new(EventKind::Note),

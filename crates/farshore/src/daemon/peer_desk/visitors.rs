@@ -39,6 +39,7 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::Operation { .. }
         | ApiRequest::ConnectPreview { .. }
         | ApiRequest::ConfigPlan
+        | ApiRequest::Marks { .. }
         | ApiRequest::InReverse { .. }
         | ApiRequest::Events { .. }
         | ApiRequest::LinkHistory { .. } => Carried::Look,
@@ -61,7 +62,9 @@ pub(in crate::daemon) fn carried(request: &ApiRequest) -> Carried<'_> {
         | ApiRequest::Keep { group, .. }
         | ApiRequest::TakeBack { group, .. }
         | ApiRequest::Yield { group, .. }
+        | ApiRequest::LockMark { group, .. }
         | ApiRequest::DropMark { group, .. } => Carried::Order(group),
+        ApiRequest::Mark { groups, .. } => Carried::Order(groups.first().map_or("", String::as_str)),
         ApiRequest::SetLink { .. } => Carried::Never("link set"),
         ApiRequest::ConfigApply { .. } => Carried::Never("config apply"),
         // It is about the clients of the node where it is typed.
@@ -186,11 +189,15 @@ where
 /// The group that a request names, if the two do not share it.
 fn unshared(request: &ApiRequest, shares: impl Fn(&str) -> bool) -> Option<&str> {
     let group = match (carried(request), request) {
+        (_, ApiRequest::Mark { groups, .. }) => return groups.iter().map(String::as_str).find(|group| !shares(group)),
         (Carried::Order(group), _) => Some(group),
         (_, ApiRequest::Status { group } | ApiRequest::Clients { group } | ApiRequest::Events { group, .. }) => {
             group.as_deref()
         }
-        (_, ApiRequest::ConnectPreview { group } | ApiRequest::InReverse { group, .. }) => Some(group.as_str()),
+        (
+            _,
+            ApiRequest::ConnectPreview { group } | ApiRequest::Marks { group } | ApiRequest::InReverse { group, .. },
+        ) => Some(group.as_str()),
         _ => None,
     };
     group.filter(|group| !shares(group))
@@ -237,6 +244,7 @@ fn leave_shared(peer: &str, reply: &mut Reply, shares: impl Fn(&str) -> bool) {
         | Reply::Error { .. }
         | Reply::LinkHistory(_)
         | Reply::Recorded(_)
+        | Reply::Marks(_)
         | Reply::Operation(_)
         | Reply::ConnectPreview(_)
         | Reply::ConfigPlan(_) => {}

@@ -24,6 +24,9 @@ impl Plane {
             ControlQuestion::Command { group, command, answer } => {
                 self.core.borrow_mut().command(group, command, answer)
             }
+            ControlQuestion::Mark { groups, name, answer } => {
+                _ = answer.send(self.core.borrow_mut().mark(groups, name));
+            }
             ControlQuestion::CommandIfUnused { group, command, answer } => {
                 let used = self.core.borrow_mut().command_if_unused(group, command, server.clients());
                 _ = answer.send(used);
@@ -104,6 +107,17 @@ impl PlaneCore {
     fn command(&mut self, group: GroupId, command: Command, answer: oneshot::Sender<CommandResult>) {
         let id = CommandId(u64::from(self.commands.put(answer)));
         self.input(Input::Command { group, id, command });
+    }
+
+    fn mark(&mut self, groups: Vec<GroupId>, name: String) -> Vec<oneshot::Receiver<CommandResult>> {
+        let (mut marked, mut results) = (Vec::new(), Vec::new());
+        for group in groups {
+            let (answer, result) = oneshot::channel();
+            marked.push((group, CommandId(u64::from(self.commands.put(answer)))));
+            results.push(result);
+        }
+        self.input(Input::Mark { groups: marked, name });
+        results
     }
 
     fn command_if_unused(&mut self, group: GroupId, command: Command, mut clients: Vec<ClientInfo>) -> ClientsOrResult {
