@@ -48,6 +48,7 @@ mod sync;
 mod up;
 mod verify;
 mod wait;
+mod waits;
 
 #[cfg(test)]
 pub(crate) use cert::{CERTIFICATES_SCHEMA, CertReport};

@@ -2,20 +2,19 @@
 
 use std::time::Instant;
 
-use engine::RefusalCode;
-
 use super::answers::Answers;
 use super::mark;
 use super::progress::{ProgressView, WorkStage};
 use super::reach::{self, WatchStep};
+use super::waits::{deadline, lacks, never_ends, not_primary};
 use crate::api::refusals::DeskRefusal;
-use crate::api::{GroupState, GroupView, Reply, Role};
+use crate::api::{GroupState, GroupView, Reply};
 use crate::args::stats::DrainArgs;
 use crate::outcome::{CommandFailure, CommandOutcome};
 use crate::show::explained;
 
 pub fn run(args: &DrainArgs) -> CommandOutcome {
-    let deadline = mark::deadline(args.timeout.as_deref())?;
+    let deadline = deadline(args.timeout.as_deref())?;
     let mut answers = Answers::new("drain", args.json);
     for group in answers.targets(&args.reach, &args.groups.groups, args.groups.all)? {
         let drained = match &args.to {
@@ -79,54 +78,8 @@ fn left_bytes(group: &GroupView) -> u64 {
     lag.max(group.sync.as_ref().map_or(0, |sync| sync.total_bytes.saturating_sub(sync.done_bytes)))
 }
 
-pub fn not_primary(group: &GroupView, has_begun: bool) -> Result<WatchStep<Reply>, CommandFailure> {
-    if group.starting || group.role == Role::Primary {
-        return Ok(WatchStep::Again);
-    }
-    let peer = group.peers.first().map_or("its peer", |peer| peer.node.as_str());
-    let why = match has_begun {
-        true => format!("{}: this node became secondary meanwhile", group.name),
-        false => format!("{}: this node is the secondary: type it on {peer}, or with --on {peer}", group.name),
-    };
-    Err(CommandFailure::from(why).because(RefusalCode::NotPrimary))
-}
-
-/// Waiting for what nobody sends would last for ever.
-pub fn never_ends(group: &GroupView) -> Option<CommandFailure> {
-    let (name, why) = (&group.name, explained(group));
-    let (code, text) = match group.state {
-        GroupState::Failed => (RefusalCode::GroupFailed, format!("{name}: nothing is sent: the group {why}")),
-        GroupState::Logging if group.mode == "logging" => (
-            RefusalCode::ModeLogging,
-            format!("{name}: nothing is sent in mode logging: 'farshore set {name} mode=async' first"),
-        ),
-        // Nobody sends before somebody has typed something: `status` says what.
-        GroupState::Logging if !group.syncs_by_itself => (
-            RefusalCode::NotInStep,
-            format!(
-                "{name}: nothing is sent before an operator has seen to it: the group {why}; 'farshore status {name}' says what to type"
-            ),
-        ),
-        _ => return None,
-    };
-    Some(CommandFailure::from(text).because(code))
-}
-
 fn said(group: &GroupView, sequence: u64) -> Reply {
     let peer = group.peers.first().map_or("the other node", |peer| peer.node.as_str());
     let text = format!("{}: all up to sequence {sequence} is on {peer}", group.name);
     Reply::done(text, lacks(group))
-}
-
-/// What the other node has not, though it has the numbers.
-pub fn lacks(group: &GroupView) -> Vec<String> {
-    let peer = group.peers.first().map_or("the other node", |peer| peer.node.as_str());
-    let aside: Vec<&str> =
-        group.volumes.iter().filter(|volume| volume.set_aside).map(|volume| volume.name.as_str()).collect();
-    match aside.is_empty() {
-        true => Vec::new(),
-        false => {
-            vec![format!("{}: {} set aside, so {peer} lacks what was written there", group.name, aside.join(", "))]
-        }
-    }
 }

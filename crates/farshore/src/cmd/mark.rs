@@ -1,14 +1,14 @@
 //! `mark`: names points of the write order; lists, locks and drops them, and the images kept besides the volumes' own.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use engine::RefusalCode;
 use serde_json::json;
 
 use super::answers::Answers;
-use super::drain;
 use super::progress::{ProgressView, WorkStage};
 use super::reach::{self, WatchStep, report, unexpected};
+use super::waits::{deadline, lacks, never_ends, not_primary};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, DroppedMark, GroupView, MARKS_SCHEMA, MarkList, MarkState, NamedMark, Reply, Role};
 use crate::args::mark::{MarkArgs, MarkCommand, MarkDropArgs, MarkListArgs, MarkLockArgs};
@@ -54,12 +54,6 @@ fn primary_of(reach: &ReachAny, group: &str) -> Result<ReachAny, CommandFailure>
     Ok(ReachAny { on: peer.or_else(|| reach.on.clone()), ..reach.clone() })
 }
 
-pub fn deadline(timeout: Option<&str>) -> Result<Option<Instant>, CommandFailure> {
-    let timeout = timeout.map(units::exact::parse_duration).transpose();
-    let timeout: Option<Duration> = timeout.map_err(|reason| CommandFailure::usage(format!("--timeout: {reason}")))?;
-    Ok(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
-}
-
 /// Waits until the mark is durable on both nodes.
 pub fn until_there(
     reach: &ReachAny,
@@ -73,7 +67,7 @@ pub fn until_there(
         last = explained(now);
         // What a secondary has is on both nodes whatever its primary knows.
         if now.starting || now.role != Role::Primary {
-            return drain::not_primary(now, heard.is_some());
+            return not_primary(now, heard.is_some());
         }
         let marks = match named(reach, group) {
             Ok(marks) => marks,
@@ -93,7 +87,7 @@ pub fn until_there(
         match mark.state {
             MarkState::OnBoth => {
                 let text = format!("{group}: {name} is on both nodes, at sequence {}", mark.sequence);
-                return Ok(WatchStep::Enough(Reply::done(text, drain::lacks(now))));
+                return Ok(WatchStep::Enough(Reply::done(text, lacks(now))));
             }
             MarkState::HereAlone => {
                 let why = format!("{group}: {name} is on this node only, and does not come to the other one");
@@ -101,7 +95,7 @@ pub fn until_there(
             }
             MarkState::OnItsWay | MarkState::NotKnown => {}
         }
-        if let Some(failure) = drain::never_ends(now) {
+        if let Some(failure) = never_ends(now) {
             return Err(failure);
         }
         view.show(&WorkStage::left("drains", left_bytes(now)));
