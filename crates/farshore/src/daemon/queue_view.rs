@@ -9,7 +9,6 @@ use host::driver::{GroupSnapshot, QueuePace};
 use settings::ConfiguredGroup;
 use units::exact::{show_seconds, show_size};
 
-use super::view::milliseconds;
 use crate::api;
 
 /// A log of the queue that is to count, and does not for so long, is told of.
@@ -201,6 +200,10 @@ fn queue_log_warning(log: &figures::QueueLogStatus) -> Option<String> {
         show_seconds(off.as_secs_f64()),
         log.why
     ))
+}
+
+pub(super) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

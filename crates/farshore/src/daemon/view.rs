@@ -452,7 +452,7 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapsh
             ("compared_bytes", now.compared_bytes),
             ("shipped_bytes", now.shipped_bytes),
             ("pulled_bytes", now.pulled_bytes),
-            ("blocked_ms", milliseconds(now.queue.waits.sum())),
+            ("blocked_ms", queue_view::milliseconds(now.queue.waits.sum())),
             ("bitmap_bytes", stored.bitmap),
             ("journal_bytes", stored.journal),
             ("undo_bytes", stored.undo),
@@ -521,10 +521,6 @@ fn export_sums(export: &host::nbd::ExportCounters) -> [(&'static str, u64); 8] {
         ("flushes", flushes.done),
         ("flush_us", flushes.took_us),
     ]
-}
-
-pub(super) fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

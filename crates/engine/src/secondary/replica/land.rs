@@ -29,15 +29,15 @@ impl OrderedReplica {
         let open = self.way.open_epoch();
         let expected = open.map_or(self.progress.received(), |open| open.last).next();
         if header.first() != expected {
-            return common
-                .protocol_error(cx, &format!("number {} where {} was expected", header.first().0, expected.0));
+            let why = format!("number {} where {} was expected", header.first().0, expected.0);
+            return common.protocol_error(cx, &why);
         }
         let Some(continues) = continues_epoch(self, header) else {
             return common.protocol_error(cx, &format!("number {} in an epoch that cannot be", header.seq.0));
         };
         // Of a volume without a device the number alone counts, also where the primary's has grown.
-        let is_lost =
-            !matches!(header.kind, FrameKind::Void | FrameKind::SyncEnd) && common.volumes.is_detached(header.volume);
+        let has_range = !matches!(header.kind, FrameKind::Void | FrameKind::SyncEnd);
+        let is_lost = has_range && common.volumes.is_detached(header.volume);
         if !is_lost && !range_fits(&common.volumes, header) {
             return common.protocol_error(cx, &format!("number {} for a range outside its volume", header.seq.0));
         }
@@ -47,11 +47,11 @@ impl OrderedReplica {
         // The primary counts it against the window, whatever becomes of it here.
         let payload_bytes = if matches!(sent, RecordContent::Data(_)) { u64::from(header.payload_bytes) } else { 0 };
         let content = if is_lost { RecordContent::Void } else { sent };
-        if is_lost && header.flags & flags::RESYNC == 0 {
-            // Its primary counts on it until it has flushed its own.
-            common.sb.give_up(header.seq);
-        }
-        let Some((sets_aside, mark)) = void_of(header, common, cx) else { return };
+        give_up_if_lost(common, is_lost, header);
+        let (sets_aside, mark) = match void_of(header, common.volumes.len()) {
+            Ok(found) => found,
+            Err(why) => return common.protocol_error(cx, &format!("number {} for {why}", header.seq.0)),
+        };
         // What says nothing of a range may still name one.
         let (volume, offset, length) = match content {
             RecordContent::Void if sets_aside => (header.volume, 0, 0),
@@ -81,8 +81,8 @@ impl OrderedReplica {
         if continues {
             return;
         }
-        let first = open.map_or(expected, |open| open.first);
-        assert_eq!(first, self.progress.received().next(), "an epoch follows what was received");
+        let next = self.progress.received().next();
+        assert_eq!(open.map_or(expected, |open| open.first), next, "an epoch follows what was received");
         self.progress.receive(header.seq, header.wall);
         self.journal.flushed_by_primary(header.flushed.min(header.seq));
         self.trim_if_pressed(common, cx);
@@ -219,6 +219,13 @@ impl OrderedReplica {
     }
 }
 
+/// Its primary counts on it until it has flushed its own.
+fn give_up_if_lost(common: &mut GroupCommon, is_lost: bool, header: &FrameHeader) {
+    if is_lost && header.flags & flags::RESYNC == 0 {
+        common.sb.give_up(header.seq);
+    }
+}
+
 /// Whether what comes next is of the same epoch; `None`: it is of one that cannot be. One batch of the journal has to hold it.
 fn continues_epoch(replica: &OrderedReplica, header: &FrameHeader) -> Option<bool> {
     let is_of_one = header.flags & flags::EPOCH != 0;
@@ -233,20 +240,17 @@ fn continues_epoch(replica: &OrderedReplica, header: &FrameHeader) -> Option<boo
     may_be.then_some(header.flags & flags::LAST == 0 && !injected(Fault::EpochLandsOpen))
 }
 
-/// Whether a number sets a volume aside, and whether it is a mark. What it cannot be ends the session.
-fn void_of(header: &FrameHeader, common: &mut GroupCommon, cx: &mut Cx) -> Option<(bool, bool)> {
+/// Whether a number sets a volume aside, and whether it is a mark; or what it cannot be.
+fn void_of(header: &FrameHeader, volumes: usize) -> Result<(bool, bool), &'static str> {
     let has = |flag: u16| header.kind == FrameKind::Void && header.flags & flag != 0;
     let (sets_aside, mark) = (has(flags::SETS_ASIDE), has(flags::MARK));
-    if sets_aside && usize::from(header.volume.0) >= common.volumes.len() {
-        common.protocol_error(cx, &format!("number {} for a range outside its volume", header.seq.0));
-        return None;
+    if sets_aside && usize::from(header.volume.0) >= volumes {
+        return Err("a range outside its volume");
     }
     if mark && (MarkId::read(header.offset).is_none() || header.length > 0 || sets_aside) {
-        let why = format!("number {} for a mark with an id or a range that no mark has", header.seq.0);
-        common.protocol_error(cx, &why);
-        return None;
+        return Err("a mark with an id or a range that no mark has");
     }
-    Some((sets_aside, mark))
+    Ok((sets_aside, mark))
 }
 
 /// Marks of the order are durable here.
