@@ -155,6 +155,8 @@ fn writes() -> Vec<Limit> {
         data::MEMORY_GROUP_BYTES => "memory that each group has to itself", "the rest of `memory.limit` is borrowed";
         data::BATCH_BYTES_MAX => "payload of a journal batch", "";
         data::DISK_QUEUE_BATCH_BYTES => "what one request writes to the disk queue, or reads of it", "";
+        data::OWN_DISK_PATIENCE => "a writer's wait for the disk of the queue, where a full queue holds nobody up", "then the queue counts as full";
+        data::SNAPSHOT_WITHIN => "a catch-up snapshot", "while one takes longer `status` names the bandwidth that is missing";
         data::QUEUE_CELL_AFTER => "from a batch of the queue's log that is not needed any more to the record of that", "the space is free then";
         data::BATCHES_IN_FLIGHT_MAX => "journal batches in flight", "";
         data::APPLY_IN_FLIGHT_MAX => "writes applied to a secondary's volumes at once", "";
