@@ -158,7 +158,7 @@ pub(super) fn text_of_left(left: &LeftVolumes) -> String {
 /// Removes all that is recorded of a group on devices that are no longer there, but for which of its volumes are detached: those have no device
 /// still. A crash leaves some of it, and it is done again.
 pub(super) fn clear(directory: &Path) -> anyhow::Result<()> {
-    for name in ["fingerprints", "journal", "bitmap", "activity", "undo", "superblock"] {
+    for name in ["fingerprints", "journal", "bitmap", "activity", "marks", "undo", "superblock"] {
         let path = directory.join(name);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
