@@ -43,6 +43,7 @@ fn a_mark_is_on_both_nodes_and_wrong_words_change_nothing() {
         (&["mark", GROUP][..], 3, "required"),
         (&["mark", GROUP, "a b"], 2, "cannot be called"),
         (&["mark", GROUP, "before-sync-9"], 2, "kept for rollback points"),
+        (&["mark", GROUP, "now"], 2, "now for the present"),
         (&["mark", "none", "x"], 2, "no group"),
         (&["mark", GROUP, "none", "x"], 2, "no group"),
         (&["mark", "lock", GROUP, "none"], 2, "no mark"),

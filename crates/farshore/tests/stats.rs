@@ -49,7 +49,7 @@ fn what_waits_for_a_slow_link_is_shown_and_waited_for() {
     assert!(code == 2 && said.contains("type it on near"), "{code}: {said}");
     pair.done(Side::Near, &["queue", GROUP, "--reset-peaks"]);
     pair.done(Side::Near, &["link", "set", "rate=unlimited"]);
-    let said = pair.done(Side::Near, &["drain", GROUP, "--timeout", "5m"]);
+    let said = pair.done(Side::Near, &["drain", GROUP, "--to", "now", "--timeout", "5m"]);
     assert!(said.contains("is on far"), "{said}");
     let copy = std::fs::read(pair.device(Side::Far, "data")).expect("a volume");
     assert!(copy[..24 << 20].iter().all(|byte| *byte == 7), "the daemons run, and all of it is there");

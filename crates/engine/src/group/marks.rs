@@ -34,6 +34,8 @@ use crate::{Command, CommandResult, Event, IoResult, Refusal, RefusalCode, SendP
 
 /// What rollback points are called.
 const POINTS: &str = "before-sync-";
+/// What `drain --to` calls the present.
+const NOW: &str = "now";
 
 /// So many marks a turn tells of: the line is slow perhaps, and others wait for it.
 const TOLD_AT_ONCE: usize = 16;
@@ -134,12 +136,12 @@ pub(crate) fn may_set(group: &Group, name: &str) -> Result<bool, Refusal> {
     if common.role() != Role::Primary {
         return refuse(RefusalCode::NotPrimary, "this node is the secondary; marks are set on the primary");
     }
-    if !may_be_called(name) || name.starts_with(POINTS) {
+    if !may_be_called(name) || name.starts_with(POINTS) || name == NOW {
         return refuse(
             RefusalCode::MarkName,
             &format!(
                 "a mark cannot be called {name:?}: 1 to 63 letters, digits, '-', '_', '.' and ':', the first one a letter or a digit; \
-                 {POINTS}N is kept for rollback points"
+                 {POINTS}N is kept for rollback points, {NOW} for the present"
             ),
         );
     }

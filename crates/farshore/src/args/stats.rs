@@ -29,7 +29,7 @@ pub struct QueueArgs {
 pub struct DrainArgs {
     #[command(flatten)]
     pub groups: GroupsArgs,
-    /// Wait for this mark of each group, and for nothing behind it
+    /// Wait for this mark of each group, and for nothing behind it; 'now': for what is written so far [default: now]
     #[arg(long, value_name = "MARK")]
     pub to: Option<String>,
     /// Give up after this time, such as 10m [default: never]

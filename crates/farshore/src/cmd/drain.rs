@@ -17,7 +17,7 @@ pub fn run(args: &DrainArgs) -> CommandOutcome {
     let deadline = deadline(args.timeout.as_deref())?;
     let mut answers = Answers::new("drain", args.json);
     for group in answers.targets(&args.reach, &args.groups.groups, args.groups.all)? {
-        let drained = match &args.to {
+        let drained = match args.to.as_deref().filter(|name| *name != NOW) {
             Some(name) => mark::until_there(&args.reach, &group, name, deadline),
             None => until_drained(args, &group, deadline),
         };
@@ -25,6 +25,9 @@ pub fn run(args: &DrainArgs) -> CommandOutcome {
     }
     answers.finish()
 }
+
+/// For `--to`: what was written until the command looks first. No mark is called so.
+const NOW: &str = "now";
 
 /// What is waited for: fixed by the first look.
 struct DrainTarget {
