@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::process::Command;
 
-use crate::common::{GROUP, Pair, PairPlan, Side, expect, is_installed, must_skip, schema};
+use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect, is_installed, must_skip, schema};
 
 const MIB: u64 = 1 << 20;
 
@@ -393,4 +393,29 @@ fn nodes_whose_files_name_others_besides_replicate() {
     assert!(!pair.log(Side::Far).contains("of another run"), "{}", pair.log(Side::Far));
     pair.stop_both();
     pair.assert_equal(&["data", "log"]);
+}
+
+// proves: P1
+/// The group is removed at the home of a reverse sync: who is attached there does not go on at the other node.
+#[test]
+fn a_group_that_leaves_the_home_of_a_reverse_sync_keeps_no_client() {
+    let mut pair = Pair::replicating(&PairPlan::DEFAULT);
+    add_second(&pair);
+    Side::BOTH.into_iter().for_each(|node| drop(pair.output_of(node, &["config", "apply"])));
+    pair.until("both have it", |pair| status_of(pair, Side::Near, "h")["peers"][0]["link"] == "connected");
+    pair.done(Side::Near, &["sync", "h", "--full", "--wait"]);
+    pair.done(Side::Near, &["sync", "h", "--reverse", "--full"]);
+    pair.done(Side::Far, &["logging", "h"]);
+    let uri = pair.uri(Side::Near, "data").replace(&format!("{GROUP}/data"), "h/web");
+    let mut qemu = Command::new("qemu-io");
+    (1..80).for_each(|at| _ = qemu.args(["-c", &format!("write -P {at} 0 4k"), "-c", "sleep 100"]));
+    qemu.args(["-f", "raw", &uri]);
+    let client = Background::start(qemu);
+    pair.until("it is served by far", |pair| status_of(pair, Side::Far, "h")["last_sequence"].as_u64() > Some(3));
+    remove_second(&pair);
+    let said = pair.done(Side::Near, &["config", "apply", "--close-clients"]);
+    assert!(said.contains("remove h"), "{said}");
+    let (is_fine, said) = client.finish(&mut pair);
+    assert!(!is_fine, "it went on at the other node: {said}");
+    pair.stop_both();
 }

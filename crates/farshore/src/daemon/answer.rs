@@ -618,13 +618,14 @@ impl Desk {
 
     /// Takes effect first and is kept then: what is refused is not kept, and what cannot be kept is said.
     async fn set(&self, name: &str, settings: BTreeMap<String, String>) -> Result<Reply, Gone> {
-        let (id, group) = match self.find_taken_up(name) {
-            Ok(found) => found,
-            Err(unknown) => return Ok(unknown),
-        };
         let _alone = match turn(&self.changing, (name, &self.node), CHANGE_PATIENCE).await {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
+        };
+        // Behind the turn: a configuration that was applied meanwhile is the one that counts.
+        let (id, group) = match self.find_taken_up(name) {
+            Ok(found) => found,
+            Err(unknown) => return Ok(unknown),
         };
         // Not held any longer: `status` needs it, and the data thread or the disk may take their time.
         let mut wanted = self.overrides.lock().await.clone();

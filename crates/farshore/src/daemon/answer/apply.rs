@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use engine::Command;
 use engine::state::State;
-use host::driver::{ClientsOfRemoved, Gone};
+use host::driver::{ClientsOfRemoved, ClientsOrder, Gone};
 use settings::{Config, ConfiguredGroup, NodeName};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{sleep, timeout, timeout_at};
@@ -261,6 +261,7 @@ impl ConfigDesk<'_> {
             }
         };
         self.0.config.replace(wanted);
+        self.parts_with_clients(&before, &left).await?;
         self.give_back_space(&before, plan).await;
         let config = self.0.config();
         let coming: Vec<_> = plan.steps.iter().filter(|step| comes(step)).collect();
@@ -312,6 +313,17 @@ impl ConfigDesk<'_> {
             Some(refusal) => Err(self.take_back(plan, &left, refusal).await?),
             None => Ok(left),
         })
+    }
+
+    /// A group that is removed leaves nobody behind whom the peer serves, or who is held: its export closes for them too.
+    async fn parts_with_clients(&self, before: &Config, left: &[&ConfigStep]) -> Result<(), Gone> {
+        let removed = left.iter().filter(|step| !comes(step)).filter_map(|step| step.group.as_deref());
+        for group in removed.filter_map(|name| before.group(name)) {
+            let id = before.group_id(group);
+            self.0.control.clients(id, ClientsOrder::Part).await?;
+            self.0.control.part_with_held(id).await?;
+        }
+        Ok(())
     }
 
     /// Groups that have left go on with the volumes of the file: all that it gives others, or none. A step that the disk does not allow is
