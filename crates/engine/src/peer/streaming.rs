@@ -74,7 +74,9 @@ impl Peer {
     /// Takes up the mode's promise once the backlog is small. True: it holds from now on.
     pub fn take_up_promise(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         let Some(stream) = self.outbox.sending.stream_mut().filter(|stream| stream.is_open()) else { return false };
-        if !stream.is_promised() && !stream.may_promise(cx.now.mono, &common.settings, cx.peer.rate) {
+        // A peer that was left behind for its silence may have all there is: whoever wrote next would wait for it again.
+        let is_silent = stream.answers_alone() && cx.peer.silent_for(cx.now.mono) > cx.peer.left_behind_after();
+        if !stream.is_promised() && (is_silent || !stream.may_promise(cx.now.mono, &common.settings, cx.peer.rate)) {
             common.set_timer(cx, GroupTimer::CatchUp, limits::CATCH_UP_AFTER);
             return false;
         }
