@@ -112,18 +112,29 @@ pub fn crc32c(data: &[u8]) -> u32 {
     FrameHeader::new(FrameKind::Data, SessionId(0), GroupId(0)).sealed(data).payload_crc
 }
 
-/// A hash that is good enough to tell two contents apart in a world without an adversary (FNV-1a, four lanes).
+/// A hash that is good enough to tell two contents apart in a world without an adversary (FNV-1a of words that are turned, four lanes):
+/// a tenth of a run's time went into one of bytes.
 pub fn hash(data: &[u8]) -> [u8; 32] {
-    let mut lanes = [0xcbf2_9ce4_8422_2325u64; 4];
-    for (i, byte) in data.iter().enumerate() {
-        let lane = &mut lanes[i % 4];
-        *lane = (*lane ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    let mut lanes = [0xcbf2_9ce4_8422_2325u64 ^ data.len() as u64; 4];
+    let mut blocks = data.chunks_exact(32);
+    for block in &mut blocks {
+        for (lane, word) in lanes.iter_mut().zip(block.chunks_exact(8)) {
+            *lane = mixed(*lane, u64::from_le_bytes(word.try_into().expect("eight bytes")));
+        }
+    }
+    for (i, byte) in blocks.remainder().iter().enumerate() {
+        lanes[i % 4] = mixed(lanes[i % 4], u64::from(*byte));
     }
     let mut out = [0; 32];
     for (chunk, lane) in out.chunks_mut(8).zip(lanes) {
         chunk.copy_from_slice(&lane.to_le_bytes());
     }
     out
+}
+
+/// Turned, because a product carries a difference upwards alone.
+fn mixed(lane: u64, word: u64) -> u64 {
+    (lane ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 
 impl Drop for Payload {
