@@ -243,6 +243,15 @@ impl Checkers {
         Err(OracleFailure::new(Oracle::Outside, what))
     }
 
+    /// The primary's sync has ended: nothing that the peer got by it may be lost here with the power.
+    pub fn check_behind(&self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+        if cluster.primary(group) != node {
+            return Ok(());
+        }
+        let other = cluster.other(group, node);
+        self.writes.check_behind(group, &cluster.durable_volumes(node, group), &cluster.views(other, group))
+    }
+
     /// A sync that nobody asked for must not overwrite what the other side alone holds (P6). A node that is down takes none: this one
     /// has not noticed yet, and meets whoever comes back anew.
     pub fn check_consent(&self, cluster: &SimCluster, node: usize, group: GroupId) -> Result<(), OracleFailure> {

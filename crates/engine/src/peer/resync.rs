@@ -207,6 +207,10 @@ impl Peer {
     /// A sync whose live writes travel beside the regions; it ends in order (rule 7).
     pub fn begin_sync_in_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, paused: Option<Pause>, why: &str) {
         self.passes += 1;
+        if common.volumes.take_number() {
+            // No write's: what was written beside the order has one behind it, and is flushed up to there before the peer hears of it.
+            _ = common.numbers.give(cx, 1);
+        }
         let pass = SyncPass::new(cx.now.mono, self.passes, false, common.volumes.dirty_bytes_to_send());
         self.outbox.begin_stream(common, cx, Some(pass));
         step_begun(self, common, cx, paused, why);

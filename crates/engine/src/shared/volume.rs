@@ -26,6 +26,8 @@ pub(crate) struct Volume {
     /// The last write that overwrote a block the peer keeps the range of: an acknowledged flush that covers it must be on
     /// record, else a pull after a power loss would undo it (P1, P4).
     overwrote: Seq,
+    /// It was written beside the order, and no number was given since.
+    unnumbered: bool,
     pub flushes: Flushes,
 }
 
@@ -53,6 +55,7 @@ impl Volume {
             config,
             ranges: RangeLocks::default(),
             overwrote: Seq::NONE,
+            unnumbered: false,
             flushes: Flushes::default(),
         }
     }
@@ -161,11 +164,18 @@ impl Volume {
     /// covers.
     pub fn write_aside(&mut self, slot: u32, (offset, length): (u64, u64), last: Seq) {
         self.ranges.number(slot, last.next());
+        self.unnumbered = true;
         self.copy.set_written(offset, length, last, false);
         if self.copy.keep(offset, length, last, false) {
             // What it overwrites has a lower number, or this one.
             self.overwrote = last;
         }
+    }
+
+    /// Whether it is part of the order again, and was written beside it behind the last number: a flush up to that number may have left those
+    /// writes out, so that a sync begins behind one more. It is asked once.
+    pub fn takes_number(&mut self) -> bool {
+        !self.copy.is_aside() && core::mem::take(&mut self.unnumbered)
     }
 
     /// The range is held by another operation from here on.

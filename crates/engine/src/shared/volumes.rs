@@ -57,6 +57,11 @@ impl Volumes {
         self.iter_mut().map(|volume| &mut volume.copy)
     }
 
+    /// Whether some volume of the order was written beside it behind the last number; it is asked once.
+    pub fn take_number(&mut self) -> bool {
+        self.iter_mut().filter_map(|volume| volume.takes_number().then_some(())).count() > 0
+    }
+
     /// What the device of a volume holds.
     pub fn device_bytes(&self, id: VolumeId) -> u64 {
         self.devices[usize::from(id.0)].size_bytes

@@ -75,6 +75,7 @@ impl World {
                 self.checkers.check_secondary(&self.cluster, node, group)
             }
             Event::SyncEnded { .. } | Event::SnapshotEnded { .. } => {
+                self.checkers.check_behind(&self.cluster, node, group)?;
                 // One that is down was synced before its records were emptied.
                 if self.cluster[self.cluster.other(group, node)].up() {
                     self.cluster.ledger.synced(group, node);
@@ -106,6 +107,9 @@ impl World {
     }
 
     fn sync_began(&mut self, node: usize, group: GroupId, full: bool, dirty_bytes: u64) -> Result<(), OracleFailure> {
+        if is_kept_with_what_changed(self, node, group) {
+            self.checkers.facts.remove(KnownFact::ChangedOutside(group, node));
+        }
         self.checkers.check_asked_for(&self.cluster, node, group)?;
         // Whether it overwrites what only the other one has is asked when that one takes its rollback point: it may be another by now than
         // this node has heard, and take none of this.
@@ -363,6 +367,14 @@ fn kept_in_doubt(world: &mut World, node: usize, group: GroupId) -> Result<(), O
         return fork_kept(world, node, group);
     }
     Ok(())
+}
+
+/// The order that keeps this node was cut short behind its record: what somebody wrote here from outside was chosen with the rest, and
+/// the record says so. What was written there later is on record again.
+fn is_kept_with_what_changed(world: &World, node: usize, group: GroupId) -> bool {
+    let record = world.cluster.readable_record(node, group);
+    record.is_some_and(|recorded| recorded.kept_over != 0 && !recorded.changed_outside)
+        && world.checkers.forks.was_ordered(node, group)
 }
 
 /// The operator's choice of this node is on record.

@@ -54,8 +54,8 @@ impl LeftSnapshot {
             self.ready = None;
             common.volumes.copies_mut().for_each(PeerCopy::forget_held);
         }
-        if !is_first {
-            // No write's: the peer may have been in the middle of a sync at the last one.
+        // No write's: the peer may have been in the middle of a sync at the last one.
+        if common.volumes.take_number() || !is_first {
             _ = common.numbers.give(cx, 1);
         }
         let from = common.last_position();

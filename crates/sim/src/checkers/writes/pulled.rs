@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use engine::{GroupId, Position, Seq, VolumeId};
 
 use super::WriteOracle;
+use super::run::LoggedWrite;
 use crate::oracle::{Oracle, OracleFailure};
 use crate::stamps::{SECTOR, SectorFill, sector_bytes};
 
@@ -65,6 +66,36 @@ impl WriteOracle {
                     volume.0, at.seq.0, sector.versions
                 );
                 return Err(OracleFailure::new(Oracle::Confirmation, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// A sync has ended. `durable`: what the primary's volumes hold without their caches; `theirs`: the secondary's volumes. No sector there
+    /// holds a write that travelled as a region, and that the primary would lose with its power.
+    pub fn check_behind(&self, group: GroupId, durable: &[&[u8]], theirs: &[&[u8]]) -> Result<(), OracleFailure> {
+        let g = &self.groups[&group];
+        let Some(run) = g.current.and_then(|(_, key)| g.runs.get(&key)) else { return Ok(()) };
+        // Zeroes are everybody's.
+        let is_told_apart = |write: &&LoggedWrite| !write.streamed && matches!(write.fill, SectorFill::Stamp(_));
+        for write in run.log.iter().filter(is_told_apart) {
+            let volume = usize::from(write.volume.0);
+            let (Some(ours), Some(theirs)) = (durable.get(volume), theirs.get(volume)) else { continue };
+            for index in write.offset / SECTOR as u64..(write.offset + write.length) / SECTOR as u64 {
+                let bytes = index as usize * SECTOR..(index as usize + 1) * SECTOR;
+                let (Some(ours), Some(theirs)) = (ours.get(bytes.clone()), theirs.get(bytes)) else { continue };
+                let versions = &g.sectors[volume][index as usize].versions;
+                let holds = |bytes: &[u8]| {
+                    versions.iter().rposition(|version| sector_bytes(version.0, write.volume, index) == bytes)
+                };
+                let Some(there) = holds(theirs).filter(|at| versions[*at].1 == write.id.0) else { continue };
+                if holds(ours).is_none_or(|here| here < there) && !run.has_failed(write.volume, index) {
+                    let what = format!(
+                        "volume {} sector {index}: a sync brought write {:?} to the secondary, and no flush covers it here",
+                        write.volume.0, write.fill
+                    );
+                    return Err(OracleFailure::new(Oracle::Confirmation, what));
+                }
             }
         }
         Ok(())
