@@ -15,7 +15,12 @@ const ASIDE: Command = Command::SetAside { volume: LOADED };
 const REJOIN: Command = Command::Rejoin { volume: LOADED };
 
 fn peace(mode: Mode) -> ScenarioWorld {
-    let roomy = SimOptions { queue_bytes: 8 * MIB, wait_limit_ms: 30_000, ..options(mode, Policy::Degrade) };
+    at_rate(mode, 12_500_000)
+}
+
+fn at_rate(mode: Mode, bytes_per_s: u64) -> ScenarioWorld {
+    let roomy =
+        SimOptions { queue_bytes: 8 * MIB, wait_limit_ms: 30_000, bytes_per_s, ..options(mode, Policy::Degrade) };
     let mut world = ScenarioWorld::in_peace(SimOptions { degrade: Degrade::Queue, ..roomy });
     world.write_done(0, 0, 8 * KIB);
     world.write_done(1, 0, 8 * KIB);
@@ -407,4 +412,43 @@ fn what_is_loaded_while_the_link_is_down_costs_the_others_nothing() {
     others_are_there(&mut world);
     assert_eq!(world.figures(0).resynced_bytes, before, "the order was kept");
     rejoins(&mut world);
+}
+
+/// What a sync brings to the peer is on this node's disk before: also what was written beside the order, behind the last flush.
+// proves: P1
+#[test]
+fn what_was_written_beside_the_order_is_flushed_before_the_peer_gets_it() {
+    for mode in [Mode::Sync, Mode::Nearsync, Mode::Async] {
+        let mut world = at_rate(mode, 1_000_000);
+        done(&mut world, ASIDE);
+        // The link is measured by them, so that the little that is dirty goes by the stream.
+        (0..16).for_each(|n| _ = world.write(0, n * 32 * KIB, 32 * KIB));
+        world.until("all is applied", ScenarioWorld::in_step);
+        world.write_done(1, 0, 4 * KIB);
+        for volume in [0, 1] {
+            let flush = world.flush(volume);
+            world.answer(flush);
+        }
+        world.write_done(1, 0, 4 * KIB);
+        done(&mut world, REJOIN);
+        world.until("the volume has rejoined", |world| !lacks(world, 1) && state(world) == Some(State::Replicating));
+        let there = world.images_of(1).swap_remove(1);
+        world.crash(0, true, SECOND);
+        world.until("it is back", |world| world.serves(GROUP));
+        assert!(world.images_of(0)[1] == there, "{mode:?}: the peer was ahead of what the power left here");
+        world.drain();
+    }
+}
+
+/// A volume that rejoins is not there before a sync has taken it in, though nothing was written to it.
+// proves: P6
+#[test]
+fn a_node_that_owes_a_rejoining_volume_does_not_hand_over() {
+    let mut world = aside(Mode::Async);
+    world.pass(10 * SECOND);
+    done(&mut world, Command::Logging);
+    done(&mut world, REJOIN);
+    let CommandResult::Warning(text) = world.order(0, Command::Demote) else { panic!("it handed over") };
+    assert!(text.contains("needs --force"), "{text}");
+    assert_eq!(world.refusal(1, Command::Promote { force: false, entropy: 7 }).code, RefusalCode::VolumeAside);
 }

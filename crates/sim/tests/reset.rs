@@ -77,6 +77,11 @@ fn the_mode_that_is_set_at_a_failed_primary_is_not_the_copys() {
     world.set(GROUP, |settings| settings.mode = Mode::Sync);
     world.pass(5 * SECOND);
     let told = world.figures(1);
+    assert_eq!(
+        told.peer.settings.map(|settings| settings.mode),
+        Some(Mode::Sync),
+        "each node shows what the other is set to"
+    );
     assert_eq!((told.mode, told.acts_as), (Some(Mode::Async), Some(Mode::Async)));
     is_reset(&mut world, 0);
     goes_on(&mut world);

@@ -129,7 +129,12 @@ impl Group {
 
 /// Settings that count once the group acts again.
 fn set_at_rest(group: &mut Group, cx: &mut Cx, settings: Settings) {
+    let was_set = *group.common.settings.as_set();
     let before = take_settings(group, cx, settings);
+    if was_set != settings && group.common.lifecycle.is_running() {
+        // It has failed: each node shows what the other is set to all the same.
+        group.say_hello(cx, FrameKind::GroupState);
+    }
     if group.common.role() == Role::Primary && group.common.settings.mode != before.mode {
         // The export closes, and writes are still under way: each is answered as if the mode had changed before.
         group.primary.peer.promise_anew(&mut group.common, cx, MODE_CHANGED);
