@@ -11,12 +11,23 @@ const KILLS: u64 = 5;
 // proves: P1, P3
 #[test]
 fn nodes_fall_while_they_recover() {
-    let group = "queue.memory = \"1MiB\"";
+    fall_while_they_recover("queue.memory = \"1MiB\"", &MODES);
+}
+
+/// Each start goes on from the log of the queue.
+// proves: P1, P3
+#[test]
+fn nodes_fall_while_they_recover_from_a_log_of_the_queue() {
+    let queue = "queue.memory = \"1MiB\"\nqueue.disk = \"64MiB\"\nqueue.durable = true";
+    fall_while_they_recover(queue, &["async", "sync"]);
+}
+
+fn fall_while_they_recover(group: &str, modes: &[&str]) {
     let mut pair =
         Pair::replicating(&PairPlan { volumes: VOLUMES, volume_bytes: 2 << 20, group, ..PairPlan::default() });
     let mut random = TestRandom::new(31);
     let plan = LoadPlan::crowded(VOLUMES);
-    for (number, mode) in MODES.into_iter().enumerate() {
+    for (number, mode) in modes.iter().enumerate() {
         pair.wait_for_rest(Side::Near);
         pair.stop_both();
         let run = WriterRun::on_content(number as u64, &pair, Side::Near, VOLUMES);

@@ -37,21 +37,28 @@ const ROUNDS: [(PowerLossKind, &str); 8] = [
 
 #[test]
 fn power_is_lost_under_load() {
-    lose_power_in_rounds("power_is_lost_under_load", "auto", 11);
+    lose_power_in_rounds("power_is_lost_under_load", "auto", "", 11);
+}
+
+/// The primary starts from its log of the queue, which lost what was not flushed as well.
+#[test]
+fn power_is_lost_under_load_with_a_log_of_the_queue() {
+    let queue = "queue.disk = \"64MiB\"\nqueue.durable = true";
+    lose_power_in_rounds("power_is_lost_under_load_with_a_log_of_the_queue", "auto", queue, 13);
 }
 
 #[test]
 fn power_is_lost_under_load_with_the_fallback_file_engine() {
-    lose_power_in_rounds("power_is_lost_under_load_with_the_fallback_file_engine", "pool", 12);
+    lose_power_in_rounds("power_is_lost_under_load_with_the_fallback_file_engine", "pool", "", 12);
 }
 
-fn lose_power_in_rounds(test: &str, engine: &str, seed: u64) {
+fn lose_power_in_rounds(test: &str, engine: &str, queue: &str, seed: u64) {
     if must_skip_stores(test) {
         return;
     }
     let node = format!("engine = \"{engine}\"");
     // Held writers are acknowledged under `sync` or not at all, also while the secondary is gone.
-    let group = "policy = \"hold\"\nhold = \"1h\"";
+    let group = &format!("policy = \"hold\"\nhold = \"1h\"\n{queue}");
     let plan =
         PairPlan { volumes: VOLUMES, volume_bytes: 8 << 20, group, node: &node, forgets: true, ..PairPlan::default() };
     let mut pair = Pair::replicating(&plan);
