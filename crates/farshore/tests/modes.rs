@@ -1,5 +1,6 @@
 //! Modes change while writers write, and policies decide what writers feel of a line that was cut.
 
+use serde_json::Value;
 use std::time::Duration;
 
 use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
@@ -98,6 +99,11 @@ fn held_writers_wait_for_the_line_and_succeed() {
     assert!(pair.content(Side::Far, "data")[1 << 20..2 << 20].iter().all(|byte| *byte == 2));
 }
 
+/// The kind of an event that tells of the mode ladder.
+fn is_step(kind: &str) -> bool {
+    kind.starts_with("mode-")
+}
+
 // proves: P1
 /// The line gets slow under its writers, and good again: both nodes show which mode counts.
 #[test]
@@ -124,8 +130,14 @@ fn a_slow_line_steps_the_mode_down_and_a_good_one_up_again() {
         status["effective_mode"] == "sync" && status["protection"] == "both-durable"
     });
     load.stop();
-    let (_, events) = pair.output_of(Side::Near, &["events", GROUP, "--local"]);
-    assert!(events.contains("mode-lowered") && events.contains("mode-restored"), "{events}");
+    let events = pair.done(Side::Near, &["events", GROUP, "--local", "--json"]);
+    let all = events.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let steps: Vec<Value> = all.filter(|event| event["kind"].as_str().is_some_and(is_step)).collect();
+    let seen: Vec<_> = steps.iter().map(|step| (&step["kind"], &step["from"], &step["to"])).collect();
+    let (down, up) = ("mode-lowered".into(), "mode-restored".into());
+    assert_eq!(seen, [(&down, &"sync".into(), &"async".into()), (&up, &"async".into(), &"sync".into())], "{events}");
+    assert!(steps[0]["text"].as_str().is_some_and(|text| text.contains("more than 100 ms")), "{}", steps[0]);
+    assert!(steps[1]["text"].as_str().is_some_and(|text| text.contains("2 s")), "{}", steps[1]);
     pair.wait_for_rest(Side::Near);
     pair.stop_both();
     pair.assert_equal(VOLUMES);
@@ -283,6 +295,18 @@ fn writers_that_a_full_queue_holds_up_are_reported_and_let_go() {
         assert!(log.contains(words), "{words:?} is missing:\n{log}");
     }
     load.stop();
+    // Each that waited is in one class, and the classes hold no more time than their bounds.
+    let queue = &pair.status(Side::Near)["queue"];
+    let numbers = |name: &str| {
+        queue["waits"][name].as_array().expect("a list").iter().filter_map(Value::as_u64).collect::<Vec<_>>()
+    };
+    let (bounds, counts) = (numbers("bounds_us"), numbers("counts"));
+    let (waited, sum_us) = (counts.iter().sum::<u64>(), queue["waits"]["sum_us"].as_u64().expect("a number"));
+    assert!(waited > 0 && queue["blocked_ms"] == sum_us / 1000, "{queue}");
+    let least: u64 = counts.iter().skip(1).zip(&bounds).map(|(count, above)| count * above).sum();
+    assert!(counts.len() == bounds.len() + 1 && least <= sum_us, "{queue}");
+    // Whoever was held up waited for longer than a second altogether.
+    assert!(sum_us > 1_000_000, "{queue}");
     pair.done(Side::Near, &["link", "set", "rate=default"]);
     pair.wait_for_rest(Side::Near);
     pair.stop_both();
