@@ -32,6 +32,7 @@ mod events;
 mod failover_sync;
 mod filesystem;
 mod first_start;
+mod folding;
 mod forks_over_wan;
 mod full_sync;
 mod hung_disk;

@@ -189,7 +189,7 @@ fn made_up(groups: usize) -> PageFacts {
         "links": [{"node": "far", "link": "connected", "link_since_s": 5.0, "connections": 1, "settings": {}, "limit": "nothing",
             "rate_held": false, "tcp": farshore::api::TcpStatus::default(),
             "socket": {"send_buffer": buffer, "receive_buffer": buffer, "congestion_requested": "auto", "congestion": "bbr", "options": []},
-            "compression": {"method": "lz4", "sent_plain_bytes": 1, "sent_wire_bytes": 1, "sent_ratio": 1.0, "received_plain_bytes": 1,
+            "compression": {"method": "lz4", "sent_plain_bytes": 1, "sent_wire_bytes": 1, "sent_ratio": 1.0, "sent_copied_bytes": 1, "received_plain_bytes": 1,
                 "received_wire_bytes": 1, "received_ratio": 1.0}}],
         "groups": (0..groups).map(group).collect::<Vec<_>>()
     });

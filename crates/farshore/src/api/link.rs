@@ -87,6 +87,10 @@ pub struct CompressionStatus {
     pub sent_wire_bytes: u64,
     /// plain by wire
     pub sent_ratio: f64,
+    /// bytes of frames sent that were copied on their way to the kernel, compressed or encrypted; all others are sent from where the
+    /// client's request left them, also where writes are joined
+    #[serde(default)]
+    pub sent_copied_bytes: u64,
     /// bytes of frames received
     pub received_plain_bytes: u64,
     /// bytes on the line, without TLS's own

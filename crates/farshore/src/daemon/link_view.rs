@@ -114,6 +114,7 @@ fn compression(carried: &LinkTraffic) -> api::CompressionStatus {
         sent_plain_bytes: carried.sent.plain_bytes,
         sent_wire_bytes: carried.sent.wire_bytes,
         sent_ratio: ratio(carried.sent),
+        sent_copied_bytes: carried.copied_bytes,
         received_plain_bytes: carried.received.plain_bytes,
         received_wire_bytes: carried.received.wire_bytes,
         received_ratio: ratio(carried.received),

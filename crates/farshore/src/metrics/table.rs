@@ -184,6 +184,8 @@ pub(super) const ROWS: &[MetricRow] = &[
         Of::Link(Counter, |link| link.compression.as_ref().and_then(|packed| whole(packed.sent_plain_bytes)))),
     row("link_frames_sent_packed", Some(Bytes), "The same after compression.",
         Of::Link(Counter, |link| link.compression.as_ref().and_then(|packed| whole(packed.sent_wire_bytes)))),
+    row("link_frames_copied", Some(Bytes), "Bytes of frames that compression or encryption wrote anew on their way to the kernel.",
+        Of::Link(Counter, |link| link.compression.as_ref().and_then(|packed| whole(packed.sent_copied_bytes)))),
     row("link_frames_received", Some(Bytes), "Bytes of received frames, unpacked; counts anew with each connection.",
         Of::Link(Counter, |link| link.compression.as_ref().and_then(|packed| whole(packed.received_plain_bytes)))),
     row("link_frames_received_packed", Some(Bytes), "The same as they came.",

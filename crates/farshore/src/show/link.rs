@@ -95,6 +95,11 @@ fn page(link: &LinkReport, paint: &Paint) -> String {
     }
     if let Some(compression) = &link.compression {
         line("Compression", &compression_line(compression));
+        let (copied, sent) = (compression.sent_copied_bytes, compression.sent_plain_bytes);
+        line(
+            "Copied",
+            &format!("{} of {} sent; the rest from where clients' requests stand", show_size(copied), show_size(sent)),
+        );
     }
     if let Some(socket) = &link.socket {
         socket_lines(socket, &mut line);

@@ -97,6 +97,11 @@ impl LinkStream {
         }
     }
 
+    /// What it is given it writes anew, into records.
+    pub fn is_encrypted(&self) -> bool {
+        self.channel.is_some()
+    }
+
     /// Something was taken care of and is not with the kernel yet.
     pub fn is_pending(&self) -> bool {
         self.channel.as_ref().is_some_and(|channel| channel.borrow().is_pending())

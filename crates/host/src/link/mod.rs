@@ -107,6 +107,9 @@ pub struct Amount {
 pub struct LinkTraffic {
     pub sent: Amount,
     pub received: Amount,
+    /// Bytes of frames sent that were written anew on their way to the kernel, by a compressor or into records of TLS. All others went from
+    /// where the client's request had left them.
+    pub copied_bytes: u64,
     pub doing: PackingState,
     /// It is the rate allowed that what is to be sent waits for.
     pub is_held: bool,

@@ -146,6 +146,8 @@ pub(super) struct SendQueue {
     /// Taken since the data path last heard of it.
     unreported_bytes: u64,
     sent: Amount,
+    /// Of these, what did not go from where it stood.
+    copied_bytes: u64,
 }
 
 impl SendQueue {
@@ -219,6 +221,11 @@ impl SendQueue {
         self.sent
     }
 
+    /// Bytes of frames sent that were copied on their way to the kernel.
+    pub fn copied_bytes(&self) -> u64 {
+        self.copied_bytes
+    }
+
     pub fn doing(&self) -> PackingState {
         self.packer.as_ref().map_or(PackingState::Off, Packer::doing)
     }
@@ -235,7 +242,8 @@ impl SendQueue {
             let offered: usize = slices[..count].iter().map(|slice| slice.len()).sum();
             (line.try_write(&mut slices[..count])?, offered)
         };
-        self.took(bytes, line.is_pending());
+        let is_anew = line.is_encrypted();
+        self.took(bytes, line.is_pending(), is_anew);
         let now = Instant::now();
         let is_full = bytes < offered || line.is_pending();
         // A rate is a line's as well.
@@ -305,14 +313,18 @@ impl SendQueue {
         count
     }
 
-    /// The line took care of so many bytes; `is_sealed`: some of them wait in it for the kernel.
-    fn took(&mut self, bytes: usize, is_sealed: bool) {
+    /// The line took care of so many bytes; `is_sealed`: some of them wait in it for the kernel; `is_anew`: it copies what it is given.
+    fn took(&mut self, bytes: usize, is_sealed: bool, is_anew: bool) {
         let (mut left, mut plain_bytes) = (bytes, 0);
         while left > 0 {
             let first = self.frames.front().expect("no more is taken than was given");
             let step = left.min(first.len() - self.taken_of_first);
             let taken = self.taken_of_first + step;
-            plain_bytes += first.plain_bytes(taken) - first.plain_bytes(self.taken_of_first);
+            let plain = first.plain_bytes(taken) - first.plain_bytes(self.taken_of_first);
+            plain_bytes += plain;
+            if is_anew || matches!(first, OutgoingUnit::Packed(..)) {
+                self.copied_bytes += plain;
+            }
             self.taken_of_first = taken;
             if taken == first.len() {
                 self.frames.pop_front();
@@ -366,7 +378,7 @@ mod tests {
                 break;
             }
             let step = step.min(rest.len());
-            queue.took(step, false);
+            queue.took(step, false, step % 2 == 1);
             rest = &rest[step..];
         }
         assert_eq!(queue.unreported_bytes, all.len() as u64);
@@ -389,6 +401,21 @@ mod tests {
         let sealed = FrameHeader::decode(slices[0][..].try_into().expect("a header")).expect("a good one");
         let payload = [&buffer[4096..], &buffer[..4096]].concat();
         assert_eq!(sealed.check_payload(&payload), Ok(()));
+        queue.took(HEADER_BYTES + 4096, false, false);
+        assert_eq!(queue.copied_bytes(), 0);
+        queue.took(4096, false, true);
+        assert_eq!(queue.copied_bytes(), 4096, "an encrypted line writes it anew");
+    }
+
+    #[test]
+    fn what_is_packed_counts_as_copied() {
+        let mut queue = SendQueue { packer: Packer::new(Compression::Always(Method::Lz4)), ..SendQueue::default() };
+        let header = FrameHeader::new(FrameKind::Tick, SessionId(1), GroupId(1));
+        queue.push(header, SendPayload::Control(vec![7; 4096]));
+        queue.prepare(Instant::now());
+        let packed = queue.frames[0].len();
+        queue.took(packed, false, false);
+        assert_eq!(queue.copied_bytes(), queue.sent().plain_bytes);
     }
 
     // proves: P10
@@ -409,7 +436,7 @@ mod tests {
             let count = queue.gather(&mut slices);
             let offered: usize = slices[..count].iter().map(|slice| slice.len()).sum();
             assert!(offered == left || count == SLICES_MAX);
-            queue.took(offered, false);
+            queue.took(offered, false, false);
             left -= offered;
         }
         assert!(queue.frames.is_empty());

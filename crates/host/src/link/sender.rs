@@ -130,7 +130,13 @@ impl LinkSender {
     pub fn carried(&self) -> LinkTraffic {
         let mut queue = self.queue.borrow_mut();
         let is_held = queue.pause(Instant::now()).is_some();
-        LinkTraffic { sent: queue.sent(), received: self.received.get(), doing: queue.doing(), is_held }
+        LinkTraffic {
+            sent: queue.sent(),
+            received: self.received.get(),
+            copied_bytes: queue.copied_bytes(),
+            doing: queue.doing(),
+            is_held,
+        }
     }
 
     pub fn link(&self) -> LinkId {
