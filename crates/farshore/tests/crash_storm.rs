@@ -14,8 +14,8 @@ fn nodes_fall_while_they_recover() {
     fall_while_they_recover("queue.memory = \"1MiB\"", &MODES);
 }
 
-/// Each start goes on from the log of the queue.
 // proves: P1, P3
+/// Each start goes on from the log of the queue.
 #[test]
 fn nodes_fall_while_they_recover_from_a_log_of_the_queue() {
     let queue = "queue.memory = \"1MiB\"\nqueue.disk = \"64MiB\"\nqueue.durable = true";

@@ -414,8 +414,8 @@ fn what_is_loaded_while_the_link_is_down_costs_the_others_nothing() {
     rejoins(&mut world);
 }
 
-/// What a sync brings to the peer is on this node's disk before: also what was written beside the order, behind the last flush.
 // proves: P1
+/// What a sync brings to the peer is on this node's disk before: also what was written beside the order, behind the last flush.
 #[test]
 fn what_was_written_beside_the_order_is_flushed_before_the_peer_gets_it() {
     for mode in [Mode::Sync, Mode::Nearsync, Mode::Async] {
@@ -440,8 +440,8 @@ fn what_was_written_beside_the_order_is_flushed_before_the_peer_gets_it() {
     }
 }
 
-/// A volume that rejoins is not there before a sync has taken it in, though nothing was written to it.
 // proves: P6
+/// A volume that rejoins is not there before a sync has taken it in, though nothing was written to it.
 #[test]
 fn a_node_that_owes_a_rejoining_volume_does_not_hand_over() {
     let mut world = aside(Mode::Async);
