@@ -74,15 +74,7 @@ impl World {
             Event::SnapshotEnded { .. } if self.cluster.primary(group) != node => {
                 self.checkers.check_secondary(&self.cluster, node, group)
             }
-            Event::SyncEnded { .. } | Event::SnapshotEnded { .. } => {
-                self.checkers.check_behind(&self.cluster, node, group)?;
-                // One that is down was synced before its records were emptied.
-                if self.cluster[self.cluster.other(group, node)].up() {
-                    self.cluster.ledger.synced(group, node);
-                }
-                self.checkers.is_synced(&self.cluster, group, node);
-                Ok(())
-            }
+            Event::SyncEnded { .. } | Event::SnapshotEnded { .. } => has_synced(self, node, group),
             Event::State { from, to, .. } => {
                 changes_state(self, node, group, (from, to));
                 Ok(())
@@ -334,6 +326,18 @@ pub(super) fn promotes_what_was_handed_over(world: &mut World, node: usize, grou
     if world.cluster[node].status_of(group).is_some_and(|status| status.is_granted) {
         world.command(node, group, Command::Promote { force: false, entropy });
     }
+}
+
+/// A primary's sync has ended, or a snapshot of one.
+fn has_synced(world: &mut World, node: usize, group: GroupId) -> Result<(), OracleFailure> {
+    let World { cluster, checkers, .. } = world;
+    checkers.check_behind(cluster, node, group)?;
+    // One that is down was synced before its records were emptied.
+    if cluster[cluster.other(group, node)].up() {
+        cluster.ledger.synced(group, node);
+    }
+    checkers.is_synced(cluster, group, node);
+    Ok(())
 }
 
 /// A verify begins, names a range, or ends.
