@@ -229,9 +229,15 @@ pub fn accept(
             other.volume.name
         );
     }
+    if group_directory::is_open(&group_dir.directory) {
+        bail!(
+            "a daemon has {name} open, on the devices that it found at its start, so what is recorded goes on to change: stop the daemon, type \
+             this again, and start it"
+        );
+    }
     let begins_as = group_dir.role_for(content)?;
-    let was = group_dir.recorded_role();
-    record::write_accepted(&group_dir.directory, &Accepted { begins_as, was, devices: found })?;
+    let update = group_dir.recorded_update();
+    record::write_accepted(&group_dir.directory, &Accepted { begins_as, update, devices: found })?;
     let text = foreign_devices.iter().map(|ForeignDevice { volume, found, .. }| {
         format!("accepted for volume {name}/{}: {}, {found}\n", volume.name, volume.device(node).display())
     });
@@ -287,9 +293,14 @@ impl<'a> GroupOnDisk<'a> {
         self.recorded_identity().map(|identity| identity.role)
     }
 
-    /// It was said of these devices, and of a node in the role that it has still: of another role nobody has said anything.
+    fn recorded_update(&self) -> Option<u64> {
+        self.recorded().map(|found| found.update)
+    }
+
+    /// It was said of these devices, and of what is on record still: a group that ran since has another role, or has acknowledged more, of
+    /// which nobody has said anything.
     fn counts(&self, accepted: &Accepted, found: &GroupDevices) -> bool {
-        same_devices(&accepted.devices, found) && accepted.was == self.recorded_role()
+        same_devices(&accepted.devices, found) && accepted.update == self.recorded_update()
     }
 
     /// The state directory is the other node's, or a copy of it.
@@ -426,7 +437,7 @@ impl<'a> GroupOnDisk<'a> {
         let text =
             found.iter().map(|(volume, device)| format!("accepted for volume {name}/{volume}: {}\n", words(device)));
         let text: String = text.collect();
-        record::write_accepted(&self.directory, &Accepted { begins_as, was: None, devices: found })?;
+        record::write_accepted(&self.directory, &Accepted { begins_as, update: None, devices: found })?;
         Ok(format!("{text}{}", self.next_steps(begins_as)))
     }
 
