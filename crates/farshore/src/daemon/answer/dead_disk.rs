@@ -24,6 +24,7 @@ use super::apply::ConfigDesk;
 use super::failed_disks::{DISK_PATIENCE, dead_disks};
 use super::lending::ended_meanwhile;
 use super::resets::snapshot_of;
+use super::switchover::begins_reload;
 use super::{CHANGE_PATIENCE, Desk, beside, turn};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, ErrorCode, NodeView, Reply, VolumeView};
@@ -202,7 +203,7 @@ impl DiskDesk<'_> {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
         };
-        let held = match self.0.role_changes.begin(name, RoleChange::Reload, self.0.node.as_str()) {
+        let held = match begins_reload(self.0, name) {
             Ok(held) => held,
             Err(refusal) => return Ok(refusal),
         };
