@@ -429,7 +429,7 @@ impl Desk {
         }
         let (snapshot, changes) = self.snapshot_with_changes().await?;
         let mut view = self.view((&snapshot, &changes), group).await;
-        self.leaving.show(&mut view);
+        dead_disk::show_leaving(self, &mut view);
         Ok(Reply::Status(Box::new(view)))
     }
 
