@@ -280,9 +280,10 @@ pub struct VolumeView {
     /// what is wrong with the device, or that it has not answered for 10 s or more; `null`: nothing
     #[serde(default)]
     pub error: Option<String>,
-    /// true: `error` is of the volume's own device; a file of the group on another disk that hangs is told there as well
+    /// true: `error` is of the volume's own device; a file of the group on another disk that hangs is told there as well; left out by an older
+    /// daemon, which does not tell the two apart
     #[serde(default)]
-    pub device_failed: bool,
+    pub device_failed: Option<bool>,
 }
 
 /// Writes waiting to be sent or confirmed, in memory and on disk.

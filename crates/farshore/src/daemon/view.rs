@@ -300,7 +300,7 @@ fn volumes(node: &NodeName, group: &ConfiguredGroup, snapshot: &GroupSnapshot) -
             direct: facts.direct,
             clients: facts.clients,
             error: facts.error.clone(),
-            device_failed: facts.has_failed || facts.is_silent,
+            device_failed: Some(facts.has_failed || facts.is_silent),
         }
     };
     group.volumes.iter().zip(figures).map(one).collect()

@@ -59,7 +59,8 @@ fn is_dead(found: &GroupSnapshot, at: usize) -> bool {
 fn says_of_disk(shown: &VolumeView) -> Option<(RefusalCode, &'static str)> {
     let leaves = (RefusalCode::VolumeDetached, "it is detached on PEER, or is about to be");
     let is_dead = (RefusalCode::PeerFailed, "its disk on PEER tells of an error: type this there ('--on PEER')");
-    shown.detached.then_some(leaves).or(shown.device_failed.then_some(is_dead))
+    let has_failed = shown.device_failed.unwrap_or(shown.error.is_some());
+    shown.detached.then_some(leaves).or(has_failed.then_some(is_dead))
 }
 
 /// Why the volume `at` this position is not given up by a word; `None`: the peer has what counts.
@@ -573,7 +574,8 @@ mod tests {
     fn an_error_of_another_disk_is_none_of_the_volume() {
         let shown = |wrong: &str, is_set: bool| {
             let mut shown = serde_json::json!({
-                "name": "data", "size_bytes": 1, "device": "/dev/x", "dirty_bytes": 0, "direct": true, "error": "the disk queue hangs"
+                "name": "data", "size_bytes": 1, "device": "/dev/x", "dirty_bytes": 0, "direct": true, "error": "the disk queue hangs",
+                "device_failed": false
             });
             shown[wrong] = is_set.into();
             says_of_disk(&serde_json::from_value(shown).expect("a volume")).map(|(code, _)| code)
@@ -581,5 +583,15 @@ mod tests {
         assert_eq!(shown("device_failed", false), None);
         assert_eq!(shown("device_failed", true), Some(RefusalCode::PeerFailed));
         assert_eq!(shown("detached", true), Some(RefusalCode::VolumeDetached));
+        // An older daemon says the error alone.
+        let mut older = serde_json::json!({
+            "name": "data", "size_bytes": 1, "device": "/dev/x", "dirty_bytes": 0, "direct": true, "error": "the device hangs"
+        });
+        let code = |shown: &serde_json::Value| {
+            says_of_disk(&serde_json::from_value(shown.clone()).expect("a volume")).map(|(code, _)| code)
+        };
+        assert_eq!(code(&older), Some(RefusalCode::PeerFailed));
+        older["error"] = serde_json::Value::Null;
+        assert_eq!(code(&older), None);
     }
 }
