@@ -139,6 +139,8 @@ pub(super) struct PlaceInGroup {
     pub peer_role: Option<Role>,
     /// An image besides the volumes' own is kept here.
     pub has_mark: bool,
+    /// Volumes that came to the group, and on whose devices here no sync has put anything yet.
+    pub came: Vec<String>,
 }
 
 impl Desk {
@@ -472,7 +474,10 @@ impl Desk {
         let peer = group.peer_of(&self.node)?.to_string();
         let has_mark = now.rollback_point.is_some();
         let (role, peer_role) = (now.role, now.peer.role);
-        (!now.starting).then_some(PlaceInGroup { role, peer, peer_role, has_mark })
+        let named = group.volumes.iter().zip(&now.volumes).filter(|(_, volume)| volume.is_unfilled);
+        let unfilled = named.map(|(named, _)| named.name.to_string()).collect();
+        let came = right_node::which_came(self, name, unfilled).await;
+        (!now.starting).then_some(PlaceInGroup { role, peer, peer_role, has_mark, came })
     }
 
     /// Of the nodes that this one has the group with.
