@@ -3,7 +3,11 @@
 use std::fs::{self, File};
 use std::process::Command;
 
-use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect, is_installed, must_skip, schema};
+use forgetful::ForgetfulStore;
+
+use crate::common::{
+    Background, GROUP, Pair, PairPlan, Side, expect, is_installed, must_skip, must_skip_stores, schema,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -410,6 +414,59 @@ fn devices_that_another_group_had_meanwhile_are_not_what_they_were() {
     pair.done(Side::Near, &["sync", GROUP, "--full", "--wait"]);
     pair.stop_both();
     pair.assert_equal(&["data"]);
+}
+
+/// A `set` that waits behind an apply counted on top of the file of before, and gave the data path back what the apply had replaced. The peer
+/// hears what the data path acts by.
+#[test]
+fn a_set_behind_an_apply_counts_on_top_of_the_new_file() {
+    if must_skip_stores("a_set_behind_an_apply_counts_on_top_of_the_new_file") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan { group: "policy = \"degrade\"\n", ..PairPlan::DEFAULT });
+    fs::create_dir(pair.path("store")).expect("a directory");
+    let store = ForgetfulStore::mount(&pair.path("store")).expect("FUSE and root: asked before");
+    add_second(&pair);
+    // Its disk holds the apply up.
+    let hangs = pair.path("store/web");
+    File::create(&hangs).and_then(|disk| disk.set_len(4 * MIB)).expect("a disk");
+    let text = fs::read_to_string(pair.config()).expect("the configuration is there");
+    let with_h = text.replace("near = \"near/web\"", &format!("near = \"{}\"", hangs.display()));
+    fs::write(
+        pair.config(),
+        with_h.replace(
+            "primary = \"near\"\nsecondary = \"far\"\nmode = \"async\"\nstart_alone",
+            "primary = \"far\"\nsecondary = \"near\"\nmode = \"async\"\nstart_alone",
+        ),
+    )
+    .expect("written");
+    pair.first_sync();
+    pair.until("the other one has met", |pair| status_of(pair, Side::Far, "h")["peers"][0]["link"] == "connected");
+    pair.done(Side::Far, &["sync", "h", "--full", "--wait"]);
+    store.hang();
+    let uri = pair.uri(Side::Far, "data").replace(&format!("{GROUP}/data"), "h/web");
+    let written = Command::new("qemu-io").args(["-c", "write -P 5 0 64k", "-f", "raw", &uri]).output();
+    assert!(written.expect("qemu-io runs").status.success());
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    pair.edit_config("policy = \"degrade\"", "policy = \"strict\"");
+    pair.edit_config(
+        "window = \"4MiB\"\nqueue.disk = 0\n[groups.h.volumes.web]",
+        "window = \"2MiB\"\nqueue.disk = 0\n[groups.h.volumes.web]",
+    );
+    let apply = Background::start(pair.command(Side::Near, &["config", "apply"]));
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let set = Background::start(pair.command(Side::Near, &["set", GROUP, "link.weight=20"]));
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    store.answer_again();
+    for command in [apply.output(), set.output()] {
+        assert!(command.status.code().is_some_and(|code| code < 2), "{command:?}\n{}", pair.log(Side::Near));
+    }
+    pair.until("the peer has heard of the other key", |pair| {
+        status_of(pair, Side::Far, GROUP)["peers"][0]["settings"]["link.weight"] == "20"
+    });
+    let settings = status_of(&pair, Side::Far, GROUP)["peers"][0]["settings"].clone();
+    assert_eq!(settings["policy"], "strict", "{settings}");
+    pair.stop_both();
 }
 
 /// The link ends three times for a group that comes; writers in `sync` of another group went on alone each time.
