@@ -178,3 +178,33 @@ fn clients_that_are_attached_are_listed_and_cut_off_only_if_that_is_said() {
     pair.stop_both();
     pair.assert_equal(&VOLUMES);
 }
+
+/// The sync that comes first waits for somebody: the command waited with it, without an end.
+#[test]
+fn a_failback_does_not_wait_for_ever_for_a_sync_that_stands_still() {
+    let mut pair = Pair::new(&PairPlan::default());
+    pair.lay_relay();
+    pair.first_sync();
+    pair.done(Side::Near, &["switchover", GROUP, "--to", "far"]);
+    pair.wait_for(Side::Far, "replicating");
+    pair.done(Side::Far, &["logging", GROUP]);
+    pair.qemu_io(Side::Far, "log", &["write -P 9 0 8M", "flush"]);
+    pair.done(Side::Far, &["link", "set", "rate=4Mbit/s"]);
+    pair.done(Side::Near, &["link", "set", "rate=4Mbit/s"]);
+    let failback = Background::start(pair.command(Side::Far, &["failback", GROUP, "--json"]));
+    pair.wait_for(Side::Far, "syncing");
+    pair.relay().cut();
+    let output = failback.output();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("\"not-in-step\""), "{output:?}");
+    assert!(
+        said.contains("nothing has moved for 30s") && said.contains("then type 'farshore failback g' again"),
+        "{said}"
+    );
+    pair.relay().restore();
+    pair.done(Side::Far, &["link", "set", "rate=unlimited"]);
+    pair.until("it is back", |pair| pair.output_of(Side::Far, &["failback", GROUP]).0 == 0);
+    assert!(is_primary(&pair, Side::Near));
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
