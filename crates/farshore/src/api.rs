@@ -48,5 +48,5 @@ pub use stats::{
 };
 pub use words::{
     ConfigAction, ErrorCode, Flow, GroupState, LinkLimit, LinkState, OperationState, Origin, Protection, QueueLogState,
-    Retry, Role, Verdict,
+    Retry, Role, RpoState, Verdict,
 };

@@ -318,6 +318,7 @@ impl Desk {
                 lag: now.peer.lag,
                 warn: named.rpo.warn,
                 error: named.rpo.error,
+                hold_off: named.rpo.hold_off,
             };
             let news = looks.look(&facts, Instant::now());
             news.into_iter().for_each(|event| self.events.sender().record(event));
@@ -500,7 +501,7 @@ impl Desk {
 
     async fn view(&self, (snapshot, changes): (&DriverSnapshot, &ShownChanges), group: Option<&str>) -> NodeView {
         let (overrides, link_overrides) = (self.overrides.lock().await, self.link_overrides.lock().await);
-        let kept = (&*overrides, &*link_overrides);
+        let (kept, looks) = ((&*overrides, &*link_overrides), self.looks.lock().await);
         let mut status = view::status(&self.config(), &self.node, kept, snapshot, group);
         for group in &mut status.groups {
             match changes.get(&group.name) {
@@ -511,6 +512,11 @@ impl Desk {
             }
             if let Some(named) = self.config().group(&group.name) {
                 group.scrub = self.scrubs.view(named.scrub, group, unix_ms());
+            }
+            if let Some(rpo) = &mut group.rpo
+                && let Some((state, lasts)) = looks.state_of(&group.name, Instant::now())
+            {
+                (rpo.state, rpo.state_s) = (state, Some(lasts.as_secs_f64()));
             }
             self.terms.show(group);
             self.reverses.show(group, self.node.as_str());
