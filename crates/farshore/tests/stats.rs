@@ -35,6 +35,15 @@ fn what_waits_for_a_slow_link_is_shown_and_waited_for() {
     assert!(group["queue"]["reset_bytes_hwm"] == group["queue"]["bytes_hwm"], "{shown}");
     let page = pair.done(Side::Near, &["queue", GROUP]);
     assert!(page.contains("Fill      [") && page.contains("since the start of the daemon"), "{page}");
+    let line = |title: &str| page.lines().find(|line| line.trim_start().starts_with(title)).unwrap_or_default();
+    assert!(line("Settings").ends_with("weight 10; at most 20.0 Mbit/s on the link now"), "{page}");
+    assert!(line("Copy at").contains("(primary's clock), sequence "), "{page}");
+    assert!(line("RPO").contains(": the lag is to stay within 30 s (rpo.warn), 5 min (rpo.error)"), "{page}");
+    assert_eq!(
+        (&group["effective_mode"], &group["policy"], &group["rpo"]["state"], &group["allowed_bytes_per_s"]),
+        (&group["mode"], &"degrade".into(), &"met".into(), &2_500_000.into())
+    );
+    assert!(group["mode_ladder"].is_null() && group["recovery_point"]["sequence"].as_u64() > Some(0), "{group}");
 
     let told = lines(&pair.done(Side::Near, &["stats", "500ms", "2", "--json", "--group", GROUP]));
     assert_eq!(told.len(), 2);
