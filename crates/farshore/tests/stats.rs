@@ -45,6 +45,11 @@ fn what_waits_for_a_slow_link_is_shown_and_waited_for() {
     );
     assert!(group["mode_ladder"].is_null() && group["recovery_point"]["sequence"].as_u64() > Some(0), "{group}");
 
+    pair.done(Side::Near, &["set", GROUP, "queue.memory=8MiB"]);
+    let warnings = pair.status(Side::Near)["warnings"].to_string();
+    assert!(warnings.contains("writers will soon wait; 'farshore set g queue.memory="), "{warnings}");
+    pair.done(Side::Near, &["set", GROUP, "queue.memory=default"]);
+
     let told = lines(&pair.done(Side::Near, &["stats", "500ms", "2", "--json", "--group", GROUP]));
     assert_eq!(told.len(), 2);
     let group = &told[1]["groups"][0];
