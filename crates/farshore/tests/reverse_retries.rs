@@ -105,7 +105,9 @@ fn a_reverse_sync_whose_server_was_demoted_says_that_nobody_serves() {
     pair.qemu_io(Side::Near, "data", &["write -P 7 0 64k", "flush"]);
     let (code, said) = pair.output_of(Side::Far, &["demote", GROUP, "--close-clients"]);
     assert!(code < 2, "{said}");
-    pair.until("near hears of that", |pair| pair.status(Side::Near)["peers"][0]["role"] == "secondary");
+    pair.until("near hears of that", |pair| {
+        pair.status(Side::Near)["reverse"]["why"].to_string().contains("the peer was demoted with 64 KiB")
+    });
     let again = pair.run(Side::Near, &["sync", GROUP, "--reverse"]);
     expect(&again, 2, &["was demoted there, so nobody serves them now", "'farshore promote g --force' on one of both"]);
     assert!(!is_primary(&pair, Side::Near) && !is_primary(&pair, Side::Far));
