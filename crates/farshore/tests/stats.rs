@@ -54,7 +54,14 @@ fn what_waits_for_a_slow_link_is_shown_and_waited_for() {
     assert_eq!(told.len(), 2);
     let group = &told[1]["groups"][0];
     assert!(group["streamed_bytes_per_s"].as_f64() > Some(0.0) && group["requests"]["writes_per_s"] == 0.0, "{group}");
+    // Of one link, and so behind what the groups sent.
+    let link = &told[1]["links"][0];
+    assert_eq!((&link["node"], &link["link"]), (&"far".into(), &"connected".into()));
+    let (sent, received) = (link["sent_bytes_per_s"].as_f64(), link["received_bytes_per_s"].as_f64());
+    assert!(sent > group["streamed_bytes_per_s"].as_f64().map(|rate| rate / 2.0) && sent < Some(6e6), "{link}");
+    assert!(received > Some(0.0) && received < sent, "{link}");
     let table = pair.done(Side::Near, &["stats", "200ms", "1"]);
+    assert!(table.lines().any(|line| line.starts_with("far") && line.contains("link")), "{table}");
     assert!(table.starts_with("NAME") && table.contains("\n  data"), "{table}");
 
     let (code, said) = pair.output_of(Side::Near, &["drain", GROUP, "--timeout", "100ms"]);

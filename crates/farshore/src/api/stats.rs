@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::group::{ModeLadderView, QueueView, RecoveryPoint, RpoView};
-use super::words::{GroupState, Role};
+use super::words::{GroupState, LinkState, Role};
 
 /// The schema of [`StatsReport`].
 pub const STATS_SCHEMA: &str = "farshore-stats/1";
@@ -93,6 +93,22 @@ pub struct StatsReport {
     pub seconds: f64,
     /// one per group
     pub groups: Vec<GroupStats>,
+    /// one per peer
+    pub links: Vec<LinkStats>,
+}
+
+/// The link to a peer in that stretch, which all groups share.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LinkStats {
+    /// the peer
+    pub node: String,
+    /// where the connection is
+    pub link: LinkState,
+    /// bytes a second on the line, behind compression and without TLS's own; `null`: not connected. Of a connection that came up meanwhile: since then
+    pub sent_bytes_per_s: Option<f64>,
+    /// the same of what came
+    pub received_bytes_per_s: Option<f64>,
 }
 
 /// A group in that stretch.
