@@ -21,8 +21,7 @@ use units::exact::{show_seconds, show_size};
 
 use crate::api::{
     ClientsStatus, Flow, GroupState, GroupView, HandoverView, LinkState, MarkStatus, ModeLadderView, NamedMark,
-    NodeView, PeerStatusView, Protection, ReverseView, Role, RpoState, RpoView, SharedView, StateDirectoryView,
-    SyncView,
+    NodeView, PeerStatusView, Protection, ReverseView, Role, RpoView, SharedView, StateDirectoryView, SyncView,
 };
 
 /// Whether an operator should look: failed, paused, writers held up, or a broken volume.
@@ -171,10 +170,8 @@ fn page(node: &str, group: &GroupView, paint: &Paint) -> String {
         line("Mode", &ladder_words((&group.mode, &group.effective_mode), ladder));
     }
     line("Protection", &protection_words(group));
-    if let Some(rpo) = group.rpo.as_ref().filter(|rpo| matches!(rpo.state, RpoState::Warn | RpoState::Error))
-        && let Some(words) = rpo_words(rpo)
-    {
-        line("RPO", &words);
+    if let Some(missed) = group.rpo.as_ref().filter(|rpo| rpo.is_missed()).and_then(rpo_words) {
+        line("RPO", &missed);
     }
     if let Some(handover) = &group.handover {
         line("Handover", &handover_words(handover));

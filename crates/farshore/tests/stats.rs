@@ -2,12 +2,15 @@
 
 use serde_json::Value;
 
-use crate::common::{GROUP, Pair, PairPlan, Side};
+use crate::common::{GROUP, Pair, PairPlan, Side, schema};
 
 const PLAN: PairPlan = PairPlan { volume_bytes: 32 << 20, ..PairPlan::DEFAULT };
 
 fn lines(text: &str) -> Vec<Value> {
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    let parsed = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let values: Vec<Value> = text.lines().map(parsed).collect();
+    values.iter().for_each(schema::seen);
+    values
 }
 
 // proves: P8
@@ -54,10 +57,9 @@ fn what_waits_for_a_slow_link_is_shown_and_waited_for() {
     assert_eq!(told.len(), 2);
     let group = &told[1]["groups"][0];
     assert!(group["streamed_bytes_per_s"].as_f64() > Some(0.0) && group["requests"]["writes_per_s"] == 0.0, "{group}");
-    // Of one link, and so behind what the groups sent.
     let link = &told[1]["links"][0];
     assert_eq!((&link["node"], &link["link"]), (&"far".into(), &"connected".into()));
-    let (sent, received) = (link["sent_bytes_per_s"].as_f64(), link["received_bytes_per_s"].as_f64());
+    let [sent, received] = ["sent_bytes_per_s", "received_bytes_per_s"].map(|key| link[key].as_f64());
     assert!(sent > group["streamed_bytes_per_s"].as_f64().map(|rate| rate / 2.0) && sent < Some(6e6), "{link}");
     assert!(received > Some(0.0) && received < sent, "{link}");
     let table = pair.done(Side::Near, &["stats", "200ms", "1"]);

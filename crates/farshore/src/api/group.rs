@@ -253,6 +253,12 @@ pub struct RpoView {
     pub state_s: Option<f64>,
 }
 
+impl RpoView {
+    pub fn is_missed(&self) -> bool {
+        matches!(self.state, RpoState::Warn | RpoState::Error)
+    }
+}
+
 /// A volume of a group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

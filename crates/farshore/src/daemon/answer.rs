@@ -513,11 +513,7 @@ impl Desk {
             if let Some(named) = self.config().group(&group.name) {
                 group.scrub = self.scrubs.view(named.scrub, group, unix_ms());
             }
-            if let Some(rpo) = &mut group.rpo
-                && let Some((state, lasts)) = looks.state_of(&group.name, Instant::now())
-            {
-                (rpo.state, rpo.state_s) = (state, Some(lasts.as_secs_f64()));
-            }
+            looks.show(group, Instant::now());
             self.terms.show(group);
             self.reverses.show(group, self.node.as_str());
             group.warnings.extend(self.terms.unrecorded(&group.name));

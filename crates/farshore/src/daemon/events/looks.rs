@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use settings::events::EventKind;
 use units::exact::show_seconds;
 
-use crate::api::RpoState;
+use crate::api::{GroupView, RpoState};
 use crate::events::{NewEvent, unix_ms};
 
 /// Pause between two looks. A look takes a snapshot of the data thread, as a status does.
@@ -69,8 +69,17 @@ impl GroupLooks {
         GroupLooks { values, missed, ..GroupLooks::default() }
     }
 
-    /// How the group keeps to its thresholds, and for how long it has been so; `None`: it was not looked at yet.
-    pub fn state_of(&self, group: &str, now: Instant) -> Option<(RpoState, Duration)> {
+    /// How the group keeps to its thresholds.
+    pub fn show(&self, group: &mut GroupView, now: Instant) {
+        if let Some(rpo) = &mut group.rpo
+            && let Some((state, lasts)) = self.state_of(&group.name, now)
+        {
+            (rpo.state, rpo.state_s) = (state, Some(lasts.as_secs_f64()));
+        }
+    }
+
+    /// And for how long it has been so; `None`: it was not looked at yet.
+    fn state_of(&self, group: &str, now: Instant) -> Option<(RpoState, Duration)> {
         self.states.get(group).map(|(state, since)| (state.clone(), now.saturating_duration_since(*since)))
     }
 
