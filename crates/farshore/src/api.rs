@@ -43,10 +43,10 @@ pub use refusals::RefusalView;
 pub use reply::{RecordedBatch, Reply};
 pub use request::{ApiRequest, ReverseOrder, SwitchoverOrder};
 pub use stats::{
-    GroupQueue, GroupStats, QUEUE_SCHEMA, QueueReport, RPO_SCHEMA, RequestRates, RpoHistory, RpoLevel, RpoMiss,
-    RpoReport, STATS_SCHEMA, StatsReport, VolumeStats,
+    GroupQueue, GroupStats, LinkStats, QUEUE_SCHEMA, QueueReport, RPO_SCHEMA, RequestRates, RpoHistory, RpoLevel,
+    RpoMiss, RpoReport, STATS_SCHEMA, StatsReport, VolumeStats,
 };
 pub use words::{
     ConfigAction, ErrorCode, Flow, GroupState, LinkLimit, LinkState, OperationState, Origin, Protection, QueueLogState,
-    Retry, Role, Verdict,
+    Retry, Role, RpoState, Verdict,
 };

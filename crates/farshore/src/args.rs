@@ -175,7 +175,7 @@ pub enum CliCommand {
     Resolve(ResolveArgs),
     /// Say what becomes of a group that is refused because a volume is on another device than before
     #[command(
-        after_help = "Examples:\n  farshore accept-device db data --rebuild             (a new disk: this node is rebuilt from its peer)\n  farshore accept-device db data --content-is-good     (a primary whose data was moved to it: nothing is sent before 'sync --full';\n                                                        also the first start of a primary whose disk carries data already)\n\nThe group begins anew on this node with 'farshore reset GROUP', or at the next start of its daemon. If devices only changed places, give each volume its own instead."
+        after_help = "Examples:\n  farshore accept-device db data --rebuild             (a new disk: this node is rebuilt from its peer)\n  farshore accept-device db data --content-is-good     (a primary whose data was moved to it: nothing is sent before 'sync --full';\n                                                        also the first start of a primary whose disk carries data already)\n\nThe group begins anew on this node with 'farshore reset GROUP', or at the next start of its daemon. What was said counts until the group ran again,\nand nothing is taken while a daemon has the group open. If devices only changed places, give each volume its own instead."
     )]
     AcceptDevice(group::AcceptDeviceArgs),
     /// Name a point of the write order, on both nodes; list, lock and drop such marks, and the image before a sync

@@ -144,9 +144,11 @@ fn missed_by(group: &str, node: &str, events: &[&EventRecord], window: Span) -> 
 }
 
 fn miss(node: &str, level: &str, began: &EventRecord, ended: Option<&EventRecord>, window: Span) -> RpoMiss {
-    let since_unix_ms = began.time_unix_ms;
+    let missed_ms = |event: &EventRecord| event.fields.get("missed_ms").and_then(Value::as_u64);
+    // The lag passed the threshold, and it was told when that had lasted for a while.
+    let since_unix_ms = began.time_unix_ms.saturating_sub(missed_ms(began).unwrap_or(0));
     // It was over when the lag came back, and not when that had lasted for a while.
-    let until = ended.map(|ended| match ended.fields.get("missed_ms").and_then(Value::as_u64) {
+    let until = ended.map(|ended| match missed_ms(ended) {
         Some(lasted) => since_unix_ms.saturating_add(lasted).min(ended.time_unix_ms),
         None => ended.time_unix_ms,
     });

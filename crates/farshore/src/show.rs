@@ -21,7 +21,7 @@ use units::exact::{show_seconds, show_size};
 
 use crate::api::{
     ClientsStatus, Flow, GroupState, GroupView, HandoverView, LinkState, MarkStatus, ModeLadderView, NamedMark,
-    NodeView, PeerStatusView, Protection, ReverseView, Role, SharedView, StateDirectoryView, SyncView,
+    NodeView, PeerStatusView, Protection, ReverseView, Role, RpoView, SharedView, StateDirectoryView, SyncView,
 };
 
 /// Whether an operator should look: failed, paused, writers held up, or a broken volume.
@@ -167,9 +167,12 @@ fn page(node: &str, group: &GroupView, paint: &Paint) -> String {
     let mut line = |title: &str, content: &str| text += &titled(title, 12, content);
     line("Now", state_words(group));
     if let Some(ladder) = &group.mode_ladder {
-        line("Mode", &ladder_words(group, ladder));
+        line("Mode", &ladder_words((&group.mode, &group.effective_mode), ladder));
     }
     line("Protection", &protection_words(group));
+    if let Some(missed) = group.rpo.as_ref().filter(|rpo| rpo.is_missed()).and_then(rpo_words) {
+        line("RPO", &missed);
+    }
     if let Some(handover) = &group.handover {
         line("Handover", &handover_words(handover));
     }
@@ -311,13 +314,22 @@ fn mode_word(group: &GroupView) -> String {
     }
 }
 
-fn ladder_words(group: &GroupView, ladder: &ModeLadderView) -> String {
+fn ladder_words((mode, acts_as): (&str, &str), ladder: &ModeLadderView) -> String {
     let then = match ladder.returns_in_s {
-        Some(left) => format!("{} again in {}, if the line stays good", group.mode, show_seconds(left)),
-        None => format!("{} again once the line has been good for a while", group.mode),
+        Some(left) => format!("{mode} again in {}, if the line stays good", show_seconds(left)),
+        None => format!("{mode} again once the line has been good for a while"),
     };
     let lasts = show_seconds(ladder.lowered_s);
-    format!("acts as {} for {lasts}: {}; {then}", group.effective_mode, ladder.reason)
+    format!("acts as {acts_as} for {lasts}: {}; {then}", ladder.reason)
+}
+
+/// `warn for 4 min: the lag is to stay within 30 s (rpo.warn), 5 min (rpo.error)`; `None`: there is no threshold.
+fn rpo_words(rpo: &RpoView) -> Option<String> {
+    let level = |seconds: Option<f64>, key: &str| seconds.map(|limit| format!("{} ({key})", show_seconds(limit)));
+    let levels = [level(rpo.warn_seconds, "rpo.warn"), level(rpo.error_seconds, "rpo.error")];
+    let levels = levels.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let lasts = rpo.state_s.map(|lasts| format!(" for {}", show_seconds(lasts))).unwrap_or_default();
+    (!levels.is_empty()).then(|| format!("{}{lasts}: the lag is to stay within {levels}", rpo.state))
 }
 
 fn protection_words(group: &GroupView) -> String {

@@ -3,7 +3,11 @@
 use std::fs::{self, File};
 use std::process::Command;
 
-use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect, is_installed, must_skip, schema};
+use forgetful::ForgetfulStore;
+
+use crate::common::{
+    Background, GROUP, Pair, PairPlan, Side, expect, is_installed, must_skip, must_skip_stores, schema,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -321,19 +325,35 @@ fn a_group_that_cannot_be_opened_comes_as_failed() {
     assert!(pair.stop(Side::Near).success());
 }
 
-/// A device was accepted, and then the roles changed: the group began in the role of then, beside the node that is primary now.
+// proves: P7
+/// A device was accepted and the old one came back. The group served on, and what it acknowledged since was given up unasked when the name led
+/// to that device once more.
 #[test]
-fn a_device_that_was_accepted_in_another_role_is_asked_for_again() {
+fn a_device_that_was_accepted_before_the_group_ran_is_asked_for_again() {
     let mut pair = Pair::replicating(&PairPlan::DEFAULT);
     pair.wait_for_rest(Side::Near);
     fs::copy(pair.device(Side::Near, "data"), pair.device(Side::Near, "other")).expect("copied");
-    pair.edit_config("near/data", "near/other");
-    expect(&pair.run(Side::Near, &["accept-device", GROUP, "data", "--content-is-good"]), 0, &["accepted"]);
-    pair.done(Side::Near, &["switchover", GROUP, "--to", "far"]);
-    let refused = pair.run(Side::Near, &["config", "apply"]);
-    expect(&refused, 2, &["nothing was changed", "is not the device that is recorded", "--rebuild"]);
+    let accept = ["accept-device", GROUP, "data", "--content-is-good"];
+    for stop in [Pair::kill as fn(&mut Pair, Side), |pair, node| assert!(pair.stop(node).success())] {
+        pair.edit_config("near/data", "near/other");
+        expect(&pair.run(Side::Near, &accept), 2, &["a daemon has g open", "stop the daemon"]);
+        stop(&mut pair, Side::Near);
+        expect(&pair.run(Side::Near, &accept), 0, &["accepted"]);
+        expect(&pair.run(Side::Near, &["config", "check"]), 0, &[]);
+        pair.edit_config("near/other", "near/data");
+        let accepted = pair.path("near/state/groups/g/accepted");
+        let said = fs::read(&accepted).expect("on record");
+        pair.serve(Side::Near);
+        pair.wait_for(Side::Near, "replicating");
+        // Its removal failed, or it is of a backup.
+        fs::write(&accepted, said).expect("written");
+        pair.edit_config("near/data", "near/other");
+        let refused = pair.run(Side::Near, &["config", "apply"]);
+        expect(&refused, 2, &["nothing was changed", "is not the device that is recorded", "--rebuild"]);
+        pair.edit_config("near/other", "near/data");
+    }
     let roles = Side::BOTH.map(|node| status_of(&pair, node, GROUP)["role"].clone());
-    assert_eq!(roles, ["secondary", "primary"]);
+    assert_eq!(roles, ["primary", "secondary"]);
     pair.stop_both();
 }
 
@@ -353,6 +373,99 @@ fn an_old_primary_whose_path_is_corrected_does_not_serve_beside_the_promoted_one
     pair.until("it has started", |pair| status_of(pair, Side::Near, GROUP)["state"] != "failed");
     let (is_served, said) = write_to(&pair, &format!("{GROUP}/data"), &["write -P 9 0 4k"]);
     assert!(!is_served, "{said}");
+    pair.stop_both();
+}
+
+// proves: P7
+/// A group left the file, another one was served from its devices, and the first came back after a reboot, when samples alone would tell: both
+/// nodes were in step by its records, and their contents differed.
+#[test]
+fn devices_that_another_group_had_meanwhile_are_not_what_they_were() {
+    let mut pair = Pair::replicating(&PairPlan { volumes: &["data"], ..PairPlan::DEFAULT });
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 64k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    let with_g = fs::read_to_string(pair.config()).expect("the configuration is there");
+    let at = with_g.find("\n[groups.g]").expect("a group");
+    let other = SECOND.replace("near/web", "near/data").replace("far/web", "far/data");
+    fs::write(pair.config(), format!("{}\n{other}", &with_g[..at])).expect("written");
+    for node in Side::BOTH {
+        _ = pair.run(node, &["config", "apply"]);
+    }
+    pair.done(Side::Near, &["accept-device", "h", "web", "--content-is-good"]);
+    pair.done(Side::Near, &["reset", "h"]);
+    pair.until("they have met", |pair| status_of(pair, Side::Near, "h")["peers"][0]["link"] == "connected");
+    pair.done(Side::Near, &["sync", "h", "--full", "--wait"]);
+    assert!(pair.stop(Side::Far).success());
+    let (is_written, said) = write_to(&pair, "h/web", &["write -P 9 1M 64k", "flush"]);
+    assert!(is_written, "{said}");
+    fs::write(pair.config(), with_g).expect("written");
+    for node in Side::BOTH {
+        fs::remove_file(pair.path(&format!("{}/state/groups/g/fingerprints", node.name()))).expect("a clean stop");
+    }
+    pair.serve(Side::Far);
+    pair.done(Side::Near, &["config", "apply"]);
+    pair.until("they have met", |pair| status_of(pair, Side::Near, GROUP)["peers"][0]["link"] == "connected");
+    for _ in 0..20 {
+        assert_ne!(status_of(&pair, Side::Near, GROUP)["state"], "replicating");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let reason = status_of(&pair, Side::Near, GROUP)["reason"].to_string();
+    assert!(reason.contains("sync g --full"), "{reason}");
+    pair.done(Side::Near, &["sync", GROUP, "--full", "--wait"]);
+    pair.stop_both();
+    pair.assert_equal(&["data"]);
+}
+
+/// A `set` that waits behind an apply counted on top of the file of before, and gave the data path back what the apply had replaced. The peer
+/// hears what the data path acts by.
+#[test]
+fn a_set_behind_an_apply_counts_on_top_of_the_new_file() {
+    if must_skip_stores("a_set_behind_an_apply_counts_on_top_of_the_new_file") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan { group: "policy = \"degrade\"\n", ..PairPlan::DEFAULT });
+    fs::create_dir(pair.path("store")).expect("a directory");
+    let store = ForgetfulStore::mount(&pair.path("store")).expect("FUSE and root: asked before");
+    add_second(&pair);
+    // Its disk holds the apply up.
+    let hangs = pair.path("store/web");
+    File::create(&hangs).and_then(|disk| disk.set_len(4 * MIB)).expect("a disk");
+    let text = fs::read_to_string(pair.config()).expect("the configuration is there");
+    let with_h = text.replace("near = \"near/web\"", &format!("near = \"{}\"", hangs.display()));
+    fs::write(
+        pair.config(),
+        with_h.replace(
+            "primary = \"near\"\nsecondary = \"far\"\nmode = \"async\"\nstart_alone",
+            "primary = \"far\"\nsecondary = \"near\"\nmode = \"async\"\nstart_alone",
+        ),
+    )
+    .expect("written");
+    pair.first_sync();
+    pair.until("the other one has met", |pair| status_of(pair, Side::Far, "h")["peers"][0]["link"] == "connected");
+    pair.done(Side::Far, &["sync", "h", "--full", "--wait"]);
+    store.hang();
+    let uri = pair.uri(Side::Far, "data").replace(&format!("{GROUP}/data"), "h/web");
+    let written = Command::new("qemu-io").args(["-c", "write -P 5 0 64k", "-f", "raw", &uri]).output();
+    assert!(written.expect("qemu-io runs").status.success());
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    pair.edit_config("policy = \"degrade\"", "policy = \"strict\"");
+    pair.edit_config(
+        "window = \"4MiB\"\nqueue.disk = 0\n[groups.h.volumes.web]",
+        "window = \"2MiB\"\nqueue.disk = 0\n[groups.h.volumes.web]",
+    );
+    let apply = Background::start(pair.command(Side::Near, &["config", "apply"]));
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let set = Background::start(pair.command(Side::Near, &["set", GROUP, "link.weight=20"]));
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    store.answer_again();
+    for command in [apply.output(), set.output()] {
+        assert!(command.status.code().is_some_and(|code| code < 2), "{command:?}\n{}", pair.log(Side::Near));
+    }
+    pair.until("the peer has heard of the other key", |pair| {
+        status_of(pair, Side::Far, GROUP)["peers"][0]["settings"]["link.weight"] == "20"
+    });
+    let settings = status_of(&pair, Side::Far, GROUP)["peers"][0]["settings"].clone();
+    assert_eq!(settings["policy"], "strict", "{settings}");
     pair.stop_both();
 }
 

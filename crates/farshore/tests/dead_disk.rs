@@ -361,6 +361,8 @@ fn a_group_whose_disk_hangs_begins_anew_once_it_answers() {
     let id = late["operation"].as_str().expect("its name");
     let (code, told) = answer_of(&pair, &["wait", id, "--timeout", "1s"]);
     assert_eq!((code, &told["result"]), (Some(2), &"running".into()), "{told}");
+    // The run that has the disk still is shown without it: the same was taken at the other node, and nobody had what counted.
+    assert!(volume(&pair, Side::Far, "detached"), "{}", pair.status(Side::Far));
     store.answer_again();
     // Its operation went on for ever.
     let (code, told) = answer_of(&pair, &["wait", id, "--timeout", "60s"]);
@@ -372,6 +374,45 @@ fn a_group_whose_disk_hangs_begins_anew_once_it_answers() {
     pair.wait_for_rest(Side::Near);
     pair.stop_both();
     pair.assert_equal(&["log"]);
+}
+
+// proves: P5, P8
+/// The disk that came could not be opened when the group had come to rest at last: all volumes of the group were down, where an attach that is
+/// not late goes on without the disk.
+#[test]
+fn a_disk_that_cannot_be_opened_is_put_back_when_the_group_was_late() {
+    if must_skip_stores("a_disk_that_cannot_be_opened_is_put_back_when_the_group_was_late") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan { volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    fs::create_dir(pair.path("store")).expect("a directory");
+    let store = ForgetfulStore::mount(&pair.path("store")).expect("FUSE and root: asked before");
+    let (path, hangs) = (pair.device(Side::Far, "log"), pair.path("store/log"));
+    File::create(&hangs).and_then(|disk| disk.set_len(4 * MIB)).expect("a disk");
+    pair.edit_config(&path.display().to_string(), &hangs.display().to_string());
+    pair.first_sync();
+    pair.wait_for(Side::Near, "replicating");
+    let data = pair.device(Side::Far, "data");
+    fs::remove_file(&data).expect("it was there");
+    pair.done(Side::Far, &["group", "detach", GROUP, "data"]);
+    pair.wait_for(Side::Near, "replicating");
+    store.hang();
+    pair.qemu_io(Side::Near, "log", &["write -P 5 0 64k", "flush"]);
+    std::thread::sleep(Duration::from_secs(2));
+    // It is gone by the time it is opened.
+    File::create(&data).and_then(|disk| disk.set_len(4 * MIB)).expect("another disk");
+    expect(&pair.run(Side::Far, &["group", "attach", GROUP, "data"]), 2, &["starts anew when it has that"]);
+    fs::remove_file(&data).expect("it was there");
+    store.answer_again();
+    pair.until("it is put back", |pair| {
+        pair.log(Side::Far).contains("nothing was changed, and the group goes on without the disk")
+    });
+    pair.until("it is told", |pair| volume(pair, Side::Far, "detached"));
+    pair.wait_for(Side::Near, "replicating");
+    pair.qemu_io(Side::Near, "log", &["write -P 6 1M 64k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    assert!(pair.content(Side::Near, "log") == fs::read(&hangs).expect("readable"), "the copies differ");
 }
 
 // proves: P8

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::common::wan::WanGuard;
 use crate::common::{GROUP, Pair, PairPlan, Side, TestRandom, is_installed, is_root, must_skip, schema};
@@ -192,6 +193,48 @@ fn a_schedule_goes_before_the_rate_and_is_seen() {
     pair.qemu_io(Side::Near, "data", &["write -P 7 0 64k"]);
     pair.until("what is to be sent waits for it", |pair| link(pair, Side::Near)["rate_held"] == true);
     pair.done(Side::Near, &["link", "set", "schedule=default", "rate=unlimited"]);
+    ends_equal(pair);
+}
+
+/// A daemon whose clock says this soon: its time zone is made for that.
+fn serve_at(pair: &mut Pair, node: Side, (hour, minute, second): (i64, i64, i64)) {
+    const DAY_S: i64 = 24 * 3600;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64;
+    let west = (since - (hour * 3600 + minute * 60 + second)).rem_euclid(DAY_S);
+    let west = if west > DAY_S / 2 { west - DAY_S } else { west };
+    let (sign, seconds) = (if west < 0 { "-" } else { "" }, west.abs());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farshore"));
+    command.args(["serve", "--node", node.name(), "--config"]).arg(pair.config());
+    command.env("TZ", format!("TST{sign}{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60));
+    pair.serve_by(node, command);
+}
+
+/// A span begins and ends while the daemon runs, by the time of its own zone, and nobody types anything.
+#[test]
+fn a_schedule_follows_the_clock_of_its_node() {
+    let mut pair = replicating("");
+    pair.done(Side::Near, &["link", "set", "schedule=12:00-12:01 64kbit/s"]);
+    let is_held = |pair: &mut Pair| link(pair, Side::Near)["rate_held"] == true;
+    let told = "links: what this node sends at most is";
+    for (at, begins) in [((11, 59, 50), true), ((12, 0, 50), false)] {
+        assert!(pair.stop(Side::Near).success());
+        serve_at(&mut pair, Side::Near, at);
+        pair.wait_for(Side::Near, "replicating");
+        if !begins {
+            pair.qemu_io(Side::Near, "data", &["write -P 9 0 512k"]);
+            pair.until("the rate of the span holds it back", is_held);
+        }
+        let before = pair.log(Side::Near).matches(told).count();
+        let allowed = if begins { "64.0 kbit/s" } else { "no limit" };
+        pair.until("the data path is told", |pair| {
+            pair.log(Side::Near).matches(&format!("{told} {allowed} from now on")).count() == 1
+        });
+        assert_eq!(pair.log(Side::Near).matches(told).count(), before + 1, "{}", pair.log(Side::Near));
+        if begins {
+            pair.qemu_io(Side::Near, "data", &["write -P 8 512k 64k"]);
+            pair.until("it holds back what is written", is_held);
+        }
+    }
     ends_equal(pair);
 }
 

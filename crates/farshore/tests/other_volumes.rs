@@ -117,6 +117,9 @@ fn a_volume_comes_beside_one_that_is_written_to() {
     pair.done(Side::Near, &["config", "apply"]);
     pair.until("the others are in order", |pair| status_of(pair, Side::Near, GROUP)["state"] == "replicating");
     assert!(flag(&pair, Side::Far, (GROUP, "a"), "unfilled"));
+    // Typed where that content stands it was carried to the other node, as if nothing were there.
+    let carried = pair.run(Side::Far, &["sync", GROUP, "--volume", "a"]);
+    expect(&carried, 2, &["what stands on the volume's device here would be overwritten", "or here with '--on near'"]);
     let there = fs::read(pair.device(Side::Far, "a")).expect("there");
     assert!(
         there[..512 << 10] == pattern(3, 128) && there[512 << 10..].iter().all(|byte| *byte == 0),

@@ -94,6 +94,27 @@ fn a_node_that_has_served_and_was_demoted_is_not_promoted_again_unasked() {
     pair.qemu_io(Side::Near, "data", &["read -P 7 0 64k"]);
 }
 
+/// What serves home's clients was demoted while home lacked something: typed again the order answered that far serves, and nobody did.
+#[test]
+fn a_reverse_sync_whose_server_was_demoted_says_that_nobody_serves() {
+    let mut pair = Pair::replicating(&PairPlan { volume_bytes: 8 * MIB, ..PairPlan::DEFAULT });
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["sync", GROUP, "--reverse"]);
+    assert!(is_primary(&pair, Side::Far));
+    pair.done(Side::Far, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "data", &["write -P 7 0 64k", "flush"]);
+    let (code, said) = pair.output_of(Side::Far, &["demote", GROUP, "--close-clients"]);
+    assert!(code < 2, "{said}");
+    pair.until("near hears of that", |pair| {
+        pair.status(Side::Near)["reverse"]["why"].to_string().contains("the peer was demoted with 64 KiB")
+    });
+    let again = pair.run(Side::Near, &["sync", GROUP, "--reverse"]);
+    expect(&again, 2, &["was demoted there, so nobody serves them now", "'farshore promote g --force' on one of both"]);
+    assert!(!is_primary(&pair, Side::Near) && !is_primary(&pair, Side::Far));
+    let (code, said) = pair.output_of(Side::Far, &["promote", GROUP, "--force"]);
+    assert!(code < 2 && is_primary(&pair, Side::Far), "{said}");
+}
+
 // proves: P1
 /// The window was over when the command before the promotion had ended. The promotion was refused, and a term had begun all the same: devices that far
 /// served well would have failed at their next connection.

@@ -2,12 +2,15 @@
 
 use serde_json::Value;
 
-use crate::common::{GROUP, Pair, PairPlan, Side};
+use crate::common::{GROUP, Pair, PairPlan, Side, schema};
 
 const PLAN: PairPlan = PairPlan { volume_bytes: 32 << 20, ..PairPlan::DEFAULT };
 
 fn lines(text: &str) -> Vec<Value> {
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    let parsed = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let values: Vec<Value> = text.lines().map(parsed).collect();
+    values.iter().for_each(schema::seen);
+    values
 }
 
 // proves: P8
@@ -35,12 +38,32 @@ fn what_waits_for_a_slow_link_is_shown_and_waited_for() {
     assert!(group["queue"]["reset_bytes_hwm"] == group["queue"]["bytes_hwm"], "{shown}");
     let page = pair.done(Side::Near, &["queue", GROUP]);
     assert!(page.contains("Fill      [") && page.contains("since the start of the daemon"), "{page}");
+    let line = |title: &str| page.lines().find(|line| line.trim_start().starts_with(title)).unwrap_or_default();
+    assert!(line("Settings").ends_with("weight 10; at most 20.0 Mbit/s on the link now"), "{page}");
+    assert!(line("Copy at").contains("(primary's clock), sequence "), "{page}");
+    assert!(line("RPO").contains(": the lag is to stay within 30 s (rpo.warn), 5 min (rpo.error)"), "{page}");
+    assert_eq!(
+        (&group["effective_mode"], &group["policy"], &group["rpo"]["state"], &group["allowed_bytes_per_s"]),
+        (&group["mode"], &"degrade".into(), &"met".into(), &2_500_000.into())
+    );
+    assert!(group["mode_ladder"].is_null() && group["recovery_point"]["sequence"].as_u64() > Some(0), "{group}");
+
+    pair.done(Side::Near, &["set", GROUP, "queue.memory=8MiB"]);
+    let warnings = pair.status(Side::Near)["warnings"].to_string();
+    assert!(warnings.contains("writers will soon wait; 'farshore set g queue.memory="), "{warnings}");
+    pair.done(Side::Near, &["set", GROUP, "queue.memory=default"]);
 
     let told = lines(&pair.done(Side::Near, &["stats", "500ms", "2", "--json", "--group", GROUP]));
     assert_eq!(told.len(), 2);
     let group = &told[1]["groups"][0];
     assert!(group["streamed_bytes_per_s"].as_f64() > Some(0.0) && group["requests"]["writes_per_s"] == 0.0, "{group}");
+    let link = &told[1]["links"][0];
+    assert_eq!((&link["node"], &link["link"]), (&"far".into(), &"connected".into()));
+    let [sent, received] = ["sent_bytes_per_s", "received_bytes_per_s"].map(|key| link[key].as_f64());
+    assert!(sent > group["streamed_bytes_per_s"].as_f64().map(|rate| rate / 2.0) && sent < Some(6e6), "{link}");
+    assert!(received > Some(0.0) && received < sent, "{link}");
     let table = pair.done(Side::Near, &["stats", "200ms", "1"]);
+    assert!(table.lines().any(|line| line.starts_with("far") && line.contains("link")), "{table}");
     assert!(table.starts_with("NAME") && table.contains("\n  data"), "{table}");
 
     let (code, said) = pair.output_of(Side::Near, &["drain", GROUP, "--timeout", "100ms"]);

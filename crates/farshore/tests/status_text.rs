@@ -23,7 +23,7 @@ fn volume(name: &str, size_bytes: u64, device: &str) -> VolumeView {
         direct: true,
         clients: 1,
         error: None,
-        device_failed: false,
+        device_failed: Some(false),
     }
 }
 

@@ -1,7 +1,11 @@
 //! A switchover between two real daemons, typed at either node, and the way back.
 // proves: rule 15
 
+use std::fs;
+use std::time::Duration;
+
 use crate::common::{Background, GROUP, Pair, PairPlan, Side};
+use crate::role_hooks::{answer, pair as with_hooks, ran};
 
 const VOLUMES: [&str; 2] = ["data", "log"];
 
@@ -177,4 +181,70 @@ fn clients_that_are_attached_are_listed_and_cut_off_only_if_that_is_said() {
     pair.wait_for_rest(Side::Near);
     pair.stop_both();
     pair.assert_equal(&VOLUMES);
+}
+
+/// The sync that comes first waits for somebody: the command waited with it, without an end.
+#[test]
+fn a_failback_does_not_wait_for_ever_for_a_sync_that_stands_still() {
+    let mut pair = Pair::new(&PairPlan::default());
+    pair.lay_relay();
+    pair.first_sync();
+    pair.done(Side::Near, &["switchover", GROUP, "--to", "far"]);
+    pair.wait_for(Side::Far, "replicating");
+    pair.done(Side::Far, &["logging", GROUP]);
+    pair.qemu_io(Side::Far, "log", &["write -P 9 0 8M", "flush"]);
+    pair.done(Side::Far, &["link", "set", "rate=4Mbit/s"]);
+    pair.done(Side::Near, &["link", "set", "rate=4Mbit/s"]);
+    let failback = Background::start(pair.command(Side::Far, &["failback", GROUP, "--json"]));
+    pair.wait_for(Side::Far, "syncing");
+    pair.relay().cut();
+    let output = failback.output();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("\"not-in-step\""), "{output:?}");
+    assert!(
+        said.contains("nothing has moved for 30s") && said.contains("then type 'farshore failback g' again"),
+        "{said}"
+    );
+    pair.relay().restore();
+    pair.done(Side::Far, &["link", "set", "rate=unlimited"]);
+    pair.until("it is back", |pair| pair.output_of(Side::Far, &["failback", GROUP]).0 == 0);
+    assert!(is_primary(&pair, Side::Near));
+    pair.stop_both();
+    pair.assert_equal(&VOLUMES);
+}
+
+/// Somebody typed `promote` while the peer was about to hand over, and a fence refused that behind the grant: the grant had been tried, and nobody
+/// served until `promote` was typed once more.
+#[test]
+fn a_grant_that_another_change_stands_in_the_way_of_is_tried_again() {
+    let script = "here=$(dirname \"$0\")\n\
+                  case $FARSHORE_HOOK in before_demote) while ! [ -e \"$here/hands-over\" ]; do sleep 0.05; done; exit 0 ;; esac\n\
+                  [ -e \"$here/second\" ] || { touch \"$here/second\"; exit 0; }\n\
+                  touch \"$here/runs\"; while ! [ -e \"$here/go\" ]; do sleep 0.05; done; exit 1";
+    let mut pair = with_hooks("hooks.before_promote = HOOK\nhooks.before_demote = HOOK", script);
+    pair.wait_for_rest(Side::Near);
+    let switchover = Background::start(pair.command(Side::Near, &["switchover", GROUP, "--to", "far"]));
+    pair.until("the peer is ready", |pair| pair.path("second").exists());
+    pair.until("the command of this node runs", |pair| {
+        fs::read_to_string(ran(pair)).is_ok_and(|lines| lines.contains("before_demote"))
+    });
+    // It would take the group away from under the grant.
+    let config = fs::read_to_string(pair.config()).expect("there");
+    pair.edit_config("window = \"4MiB\"", "window = \"2MiB\"");
+    let (code, refused) = answer(&pair, Side::Far, &["config", "apply"]);
+    assert!(code == 2 && refused["refusal"]["code"] == "role-changing", "{refused}");
+    assert!(refused["message"].to_string().contains("is about to hand over to this one"), "{refused}");
+    fs::write(pair.config(), config).expect("written");
+    let promotion = Background::start(pair.command(Side::Far, &["promote", GROUP, "--force"]));
+    pair.until("its command runs", |pair| pair.path("runs").exists());
+    fs::write(pair.path("hands-over"), "").expect("written");
+    pair.until("it handed over", |pair| !is_primary(pair, Side::Near));
+    std::thread::sleep(Duration::from_millis(500));
+    fs::write(pair.path("go"), "").expect("written");
+    assert!(!promotion.output().status.success());
+    pair.until("the grant is taken", |pair| is_primary(pair, Side::Far));
+    let output = switchover.output();
+    assert!(output.status.code().is_some_and(|code| code < 2), "{output:?}");
+    pair.wait_for(Side::Far, "replicating");
+    pair.stop_both();
 }

@@ -48,6 +48,7 @@ pub use request_recorder::{RecordedKind, RecordedRequest, RecordedRequests};
 pub use setup::{
     AddedGroup, CompareDefinitions, DefinitionsDifference, DriverSetup, GroupOpener, GroupSetup, LetGo, LinkSetup,
     Listen, NodeProof, OpenedGroup, RefusedGroup, ServedElsewhere, Stores, VolumeSetup, group_tag, node_number,
+    second_node_number,
 };
 pub use snapshot::{
     DriverSnapshot, GroupFigures, GroupSnapshot, LinkSnapshot, PeerConnection, QueuePace, StoredBytes, SyncPace,

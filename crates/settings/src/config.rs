@@ -7,14 +7,14 @@ pub(crate) mod hooks;
 pub(crate) mod local;
 mod parse;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use engine::{GroupId, NodeId};
 use hooks::ConfiguredHook;
-use host::driver::{group_tag, node_number};
+use host::driver::{group_tag, node_number, second_node_number};
 use host::tls::Clients;
 
 use crate::forms::{Around, ValueForm, address, flag, latency, list, maybe, one_of, path, per_node, size, word};
@@ -255,9 +255,25 @@ impl Config {
         self.nodes.iter().filter(meets)
     }
 
-    /// A node's number on links and in files.
+    /// A node's number on links and in files. Of two that meet and have the same by chance, the one whose name comes later has another.
     pub fn node_id(&self, name: &NodeName) -> NodeId {
-        node_number(self.top.cluster.as_str(), name.as_str())
+        let cluster = self.top.cluster.as_str();
+        let first = node_number(cluster, name.as_str());
+        let has_it = |other: &&ConfiguredNode| {
+            other.name < *name && node_number(cluster, other.name.as_str()) == first && self.meet(&other.name, name)
+        };
+        match self.nodes.iter().any(|other| has_it(&other)) {
+            true => second_node_number(cluster, name.as_str()),
+            false => first,
+        }
+    }
+
+    /// They have a group together, or each has one with the same third node, which calls both by their numbers.
+    pub(crate) fn meet(&self, one: &NodeName, other: &NodeName) -> bool {
+        let (ones, others) = (self.peers_of(one), self.peers_of(other));
+        let (ones, others): (BTreeSet<_>, BTreeSet<_>) =
+            (ones.map(|node| &node.name).collect(), others.map(|node| &node.name).collect());
+        ones.contains(other) || !ones.is_disjoint(&others)
     }
 
     pub fn node_by_id(&self, id: NodeId) -> Option<&ConfiguredNode> {
@@ -416,6 +432,41 @@ pub(crate) fn is_loopback(ip: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two nodes that never meet were compared, and a pair that ran well could neither start nor be renamed.
+    #[test]
+    fn two_nodes_whose_numbers_are_equal_by_chance_have_others_where_they_meet() {
+        let mut names = BTreeMap::new();
+        let number = |name: &String| node_number("main", name);
+        let pair = (0..)
+            .map(|at| format!("n{at:03}"))
+            .find_map(|name| Some((names.insert(number(&name), name.clone())?, name)));
+        let (one, other) = pair.expect("some hundred names have such a pair");
+        let node = |name: &str, at: usize| {
+            format!("[nodes.{name}]\naddress = \"127.0.0.{at}:7400\"\nstate = \"/var/lib/{name}\"\n")
+        };
+        let group = |primary: &str, secondary: &str| {
+            let name = format!("of-{primary}-{secondary}");
+            let volume =
+                format!("[groups.{name}.volumes.v]\n{primary} = \"/dev/{name}\"\n{secondary} = \"/dev/{name}\"\n");
+            format!("[groups.{name}]\nprimary = \"{primary}\"\nsecondary = \"{secondary}\"\n{volume}")
+        };
+        let numbers = |groups: &[(&str, &str)]| {
+            let nodes: String = [&one, &other, "x", "y"].iter().zip(1..).map(|(name, at)| node(name, at)).collect();
+            let groups: String = groups.iter().map(|(one, other)| group(one, other)).collect();
+            let config = parse(&format!("cluster = \"main\"\nsecret_file = \"/etc/farshore/secret\"\n{nodes}{groups}"));
+            let config = config.unwrap_or_else(|problems| panic!("{problems}"));
+            [&one, &other].map(|name| {
+                config
+                    .node_id(&config.nodes.iter().find(|node| node.name.as_str() == name.as_str()).expect("there").name)
+            })
+        };
+        let first = number(&one);
+        assert_eq!(numbers(&[(&one, "x"), (&other, "y")]), [first; 2], "they never meet");
+        for groups in [&[(one.as_str(), other.as_str())][..], &[(&one, "x"), ("x", &other)]] {
+            assert_eq!(numbers(groups), [first, second_node_number("main", &other)], "{groups:?}");
+        }
+    }
 
     #[test]
     fn two_groups_whose_numbers_are_equal_by_chance_are_refused() {

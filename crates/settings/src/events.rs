@@ -90,8 +90,9 @@ event_kinds! {
     RolledBack = "rolled-back", "The volumes hold the newest finished image again.", ["sequence"];
     RpoWatched = "rpo-watched", "From here on this primary watches its lag for `rpo.warn` or `rpo.error`.", ["level", "threshold_seconds"];
     RpoUnwatched = "rpo-unwatched", "It does not any more; `reason` says why.", ["level", "reason"];
-    RpoMissed = "rpo-missed", "The lag passed `rpo.warn` or `rpo.error`. On the primary only.", ["level", "lag_seconds", "threshold_seconds"];
-    RpoMet = "rpo-met", "The lag was back under the threshold for 5 s; or nobody watches it here any more, and `reason` says why.",
+    RpoMissed = "rpo-missed", "The lag has been beyond `rpo.warn` or `rpo.error` for `rpo.hold_off`. On the primary only.",
+        ["level", "lag_seconds", "threshold_seconds", "missed_ms"];
+    RpoMet = "rpo-met", "The lag was back under the threshold for `rpo.hold_off`; or nobody watches it here any more, and `reason` says why.",
         ["level", "lag_seconds", "threshold_seconds", "missed_ms", "reason"];
     Note = "note", "What the log says and no other kind holds.", [];
     HookFailed = "hook-failed", "A hook did not take an event, and is not tried again for that event. Never starts a hook.",

@@ -291,6 +291,9 @@ keyed! {
         "rpo.error" => error: Option<Duration> = threshold(limits::RPO_ERROR);
             "lag that somebody is woken for",
             "lag that somebody is woken for, or `\"off\"`; at least `rpo.warn`";
+        "rpo.hold_off" => hold_off: Duration = duration(limits::RPO_HOLD_OFF);
+            "a lag beyond a threshold, or back under it, counts once it has been there for so long",
+            "a lag beyond a threshold counts once it has been there for so long, and one that is back under it likewise: a lag that goes up and down is one event. `0s`: at the first look, of which there is one in two seconds";
     }
 }
 

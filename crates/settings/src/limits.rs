@@ -136,6 +136,9 @@ pub const RPO_WARN: Bound<Duration> =
     Bound { min: Duration::from_secs(1), max: RPO_MAX, default: Duration::from_secs(30) };
 pub const RPO_ERROR: Bound<Duration> =
     Bound { min: Duration::from_secs(1), max: RPO_MAX, default: Duration::from_secs(300) };
+/// Longer than two looks at the lag, so one that goes up and down is no alarm.
+pub const RPO_HOLD_OFF: Bound<Duration> =
+    Bound { min: Duration::ZERO, max: Duration::from_secs(24 * 3600), default: Duration::from_secs(5) };
 /// Who may lose more than a week has no use for an alarm.
 const RPO_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 

@@ -84,6 +84,10 @@ impl RollbackPoint {
     }
 }
 
+/// Why a superblock that names this node as the peer is not taken up.
+pub const PEERS_DIRECTORY: &str = "the superblock was written by the other node: this is a copy of its state directory; give each \
+     node its own back, or remove the group's state directory here and sync in full from the other node";
+
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Superblock {
     /// Counts updates; the higher one is newer. Its parity is its slot.

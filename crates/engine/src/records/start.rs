@@ -239,7 +239,7 @@ impl GroupStart<'_> {
 
     fn known_group(&mut self, cx: &mut Cx, found: Superblock, boot: u128) -> Result<(), CannotStart> {
         if (found.node, found.peer) == (self.config.peer, self.node) {
-            return Err(CannotStart::new(Broken::Superblock, PEERS_DIRECTORY));
+            return Err(CannotStart::new(Broken::Superblock, superblock::PEERS_DIRECTORY));
         }
         let (node, peer) = (self.node, self.config.peer);
         let current = Superblock { node, peer, boot, confirmed: Confirmed::default(), ..found.clone() };
@@ -717,9 +717,6 @@ fn log_lived(tag: u64, bytes: &[u8]) -> bool {
 
 /// How a volume that was detached on a primary has a device again.
 pub(crate) const ATTACH_AS_SECONDARY: &str = "'farshore demote GROUP' here, 'farshore promote GROUP --force' on the peer, and then 'farshore group attach GROUP VOLUME' here";
-
-pub(crate) const PEERS_DIRECTORY: &str = "the superblock was written by the other node: this is a copy of its state directory; give each \
-     node its own back, or remove the group's state directory here and sync in full from the other node";
 
 /// Why a file of another version cannot be used, and what to do.
 pub(crate) fn other_version(what: &str, version: u16, known: u16) -> String {

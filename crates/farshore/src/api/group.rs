@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::counters::LatencyClasses;
 use super::link::SettingStatus;
 use super::refusals::{DeskRefusal, RefusalView};
-use super::words::{Flow, GroupState, LinkState, OperationState, Protection, QueueLogState, Role};
+use super::words::{Flow, GroupState, LinkState, OperationState, Protection, QueueLogState, Role, RpoState};
 
 /// The schema of [`MarkList`] and [`DroppedMark`].
 pub const MARKS_SCHEMA: &str = "farshore-marks/1";
@@ -234,14 +234,29 @@ pub struct ModeLadderView {
     pub returns_in_s: Option<f64>,
 }
 
-/// Thresholds of a group's lag.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Thresholds of a group's lag, and how it keeps to them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RpoView {
     /// seconds; `null`: off
     pub warn_seconds: Option<f64>,
     /// seconds; `null`: off
     pub error_seconds: Option<f64>,
+    /// seconds for which a lag is beyond a threshold, or back under it, before that counts; `null` from an older daemon
+    #[serde(default)]
+    pub hold_off_seconds: Option<f64>,
+    /// whether the lag is within them: `met`, `warn`, `error` or `unwatched`
+    #[serde(default)]
+    pub state: RpoState,
+    /// seconds for which it is so, as far as this daemon knows; `null`: it has not looked yet
+    #[serde(default)]
+    pub state_s: Option<f64>,
+}
+
+impl RpoView {
+    pub fn is_missed(&self) -> bool {
+        matches!(self.state, RpoState::Warn | RpoState::Error)
+    }
 }
 
 /// A volume of a group.
@@ -280,9 +295,10 @@ pub struct VolumeView {
     /// what is wrong with the device, or that it has not answered for 10 s or more; `null`: nothing
     #[serde(default)]
     pub error: Option<String>,
-    /// true: `error` is of the volume's own device; a file of the group on another disk that hangs is told there as well
+    /// true: `error` is of the volume's own device; a file of the group on another disk that hangs is told there as well; left out by an older
+    /// daemon, which does not tell the two apart
     #[serde(default)]
-    pub device_failed: bool,
+    pub device_failed: Option<bool>,
 }
 
 /// Writes waiting to be sent or confirmed, in memory and on disk.

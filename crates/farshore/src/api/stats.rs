@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::group::QueueView;
-use super::words::{GroupState, Role};
+use super::group::{ModeLadderView, QueueView, RecoveryPoint, RpoView};
+use super::words::{GroupState, LinkState, Role};
 
 /// The schema of [`StatsReport`].
 pub const STATS_SCHEMA: &str = "farshore-stats/1";
@@ -93,6 +93,22 @@ pub struct StatsReport {
     pub seconds: f64,
     /// one per group
     pub groups: Vec<GroupStats>,
+    /// one per peer
+    pub links: Vec<LinkStats>,
+}
+
+/// The link to a peer in that stretch, which all groups share.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LinkStats {
+    /// the peer
+    pub node: String,
+    /// where the connection is
+    pub link: LinkState,
+    /// bytes a second on the line, behind compression and without TLS's own; `null`: not connected. Of a connection that came up meanwhile: since then
+    pub sent_bytes_per_s: Option<f64>,
+    /// the same of what came
+    pub received_bytes_per_s: Option<f64>,
 }
 
 /// A group in that stretch.
@@ -185,6 +201,22 @@ pub struct GroupQueue {
     pub state: GroupState,
     /// the mode that is wanted
     pub mode: String,
+    /// the mode in which writers are answered: a lower one than `mode` while the mode ladder is down; empty from an older daemon
+    pub effective_mode: String,
+    /// the mode ladder is down, and why; `null`: it acts as `mode`
+    pub mode_ladder: Option<ModeLadderView>,
+    /// what writers in `sync` and `nearsync` meet without the peer; `null`: not known
+    pub policy: Option<String>,
+    /// what a full queue does; `null`: not known
+    pub when_full: Option<String>,
+    /// the group's share of the link beside other groups; `null`: not known
+    pub link_weight: Option<String>,
+    /// bytes per second that its node sends at most on the link now, of all groups; `null`: no limit, or not known
+    pub allowed_bytes_per_s: Option<u64>,
+    /// thresholds of the lag, and how it keeps to them; `null` from an older daemon
+    pub rpo: Option<RpoView>,
+    /// the newest point that the other node can present; `null`: none, or not known
+    pub recovery_point: Option<RecoveryPoint>,
     /// what waits to be sent or confirmed
     pub queue: QueueView,
     /// bytes that are not yet durable at the other node; `null`: not known

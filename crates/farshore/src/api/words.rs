@@ -108,6 +108,27 @@ words!(
 );
 
 words!(
+    /// How a group keeps to `rpo.warn` and `rpo.error`, by what its primary knows.
+    RpoState {
+        /// nobody watches the lag here: no threshold, this node is the secondary, or what the copy lacks is not known
+        Unwatched = "unwatched",
+        /// the lag is within both, or not beyond one for `rpo.hold_off` yet
+        Met = "met",
+        /// the lag passed `rpo.warn`, and is not back under it for `rpo.hold_off`
+        Warn = "warn",
+        /// the same of `rpo.error`
+        Error = "error",
+    }
+);
+
+/// Of an older daemon nothing is known.
+impl Default for RpoState {
+    fn default() -> RpoState {
+        RpoState::Unwatched
+    }
+}
+
+words!(
     /// A step of `config apply`.
     ConfigAction {
         /// the group comes to this node: it starts

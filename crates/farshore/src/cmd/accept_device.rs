@@ -1,4 +1,4 @@
-//! `accept-device`: the operator's word for a device that is not the one recorded. Works while no daemon runs; the next start makes it so.
+//! `accept-device`: the operator's word for a device that is not the one recorded. Works while no daemon has the group open; the next opening makes it so.
 
 use settings::Config;
 

@@ -55,7 +55,7 @@ fn fail_back(
         if !lacks_writes(&answer) {
             break;
         }
-        sync::bring_up_to_date(reach, group, *json)?;
+        sync::bring_up_to_date(reach, group, *json, &format!("farshore failback {group}"))?;
         answer = carry_out(&order, group, interrupt)?;
     }
     Ok(answer)

@@ -58,19 +58,29 @@ fn look(args: &QueueArgs, names: &[String]) -> Result<Vec<GroupQueue>, CommandFa
 fn of_primary(status: &NodeView, here: &GroupView) -> GroupQueue {
     let theirs = status.peer_says.iter().filter_map(|says| says.status.as_deref()).find_map(|node| {
         let group = node.groups.iter().find(|group| group.name == here.name && group.role == Role::Primary);
-        group.map(|group| (node.node.as_str(), group))
+        group.map(|group| (node, group))
     });
     let (node, group) = match here.role {
-        Role::Primary => (status.node.as_str(), here),
-        _ => theirs.unwrap_or((status.node.as_str(), here)),
+        Role::Primary => (status, here),
+        _ => theirs.unwrap_or((status, here)),
     };
     let peer = group.peers.first();
+    let link = peer.and_then(|peer| node.links.iter().find(|link| link.node == peer.node));
+    let set = |key: &str| group.settings.get(key).map(|setting| setting.value.clone());
     GroupQueue {
         name: group.name.clone(),
-        node: node.to_owned(),
+        node: node.node.clone(),
         role: group.role.clone(),
         state: group.state.clone(),
         mode: group.mode.clone(),
+        effective_mode: group.effective_mode.clone(),
+        mode_ladder: group.mode_ladder.clone(),
+        policy: set("policy"),
+        when_full: set("queue.when_full"),
+        link_weight: set("link.weight"),
+        allowed_bytes_per_s: link.and_then(|link| link.allowed_bytes_per_s),
+        rpo: group.rpo.clone(),
+        recovery_point: peer.and_then(|peer| peer.recovery_point.clone()),
         queue: group.queue.clone(),
         lag_bytes: peer.and_then(|peer| peer.lag_bytes),
         lag_seconds: peer.and_then(|peer| peer.lag_seconds),

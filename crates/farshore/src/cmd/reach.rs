@@ -233,12 +233,12 @@ pub enum Watched {
 /// Asks about an operation until it has ended or `deadline` passed, and shows it in between. A daemon that restarts meanwhile is waited for.
 ///
 /// # Errors
-/// A sentence: no daemon, or it does not know the operation.
+/// A sentence: no daemon, it does not know the operation, or `show` waits no longer.
 pub fn watch_operation(
     reach: &ReachAny,
     id: &str,
     deadline: Option<Instant>,
-    mut show: impl FnMut(&OperationView),
+    mut show: impl FnMut(&OperationView) -> Result<(), CommandFailure>,
 ) -> Result<Watched, CommandFailure> {
     let socket = socket(&reach.here)?;
     let request = addressed(reach, ApiRequest::Operation { id: id.to_owned() });
@@ -256,7 +256,7 @@ pub fn watch_operation(
             }
             Ok(Ok(Reply::Operation(operation))) => {
                 heard = Some(Instant::now());
-                show(&operation);
+                show(&operation)?;
             }
             Ok(Ok(Reply::Error { code: ErrorCode::Failed, .. })) if may_restart(heard) => {}
             Ok(Ok(Reply::Error { message, code, refusal, .. })) => {

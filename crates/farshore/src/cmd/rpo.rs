@@ -24,7 +24,7 @@ pub fn run(args: &RpoArgs) -> CommandOutcome {
     let of_group = |name: &String| {
         let group = status.groups.iter().find(|group| group.name == *name);
         let group = group.ok_or_else(|| format!("no group {name:?} here"))?;
-        let rpo = group.rpo.unwrap_or_default();
+        let rpo = group.rpo.clone().unwrap_or_default();
         let thresholds = [rpo.warn_seconds, rpo.error_seconds];
         let now = RpoNow { now_unix_ms, primary: primary_of(&status, group), thresholds };
         Ok::<_, String>(rpo::history(name, &events, since_unix_ms, &now))

@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use super::reach;
 use super::status::paint;
 use crate::api::{
-    ApiRequest, GroupStats, GroupView, NodeView, Reply, RequestRates, Role, STATS_SCHEMA, StatsReport, VolumeStats,
+    ApiRequest, CompressionStatus, GroupStats, GroupView, LinkReport, LinkStats, NodeView, Reply, RequestRates, Role,
+    STATS_SCHEMA, StatsReport, VolumeStats,
 };
 use crate::args::stats::StatsArgs;
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, print};
@@ -103,6 +104,23 @@ fn report(before: &Look, now: &Look) -> StatsReport {
         time: Timestamp::now().to_string(),
         seconds,
         groups: now.status.groups.iter().map(|group| of_group(&between, group)).collect(),
+        links: now.status.links.iter().map(|link| of_link(&before.status.links, link, seconds)).collect(),
+    }
+}
+
+/// What a connection has sent is counted from when it came up.
+fn of_link(before: &[LinkReport], link: &LinkReport, seconds: f64) -> LinkStats {
+    let same = before.iter().find(|before| before.node == link.node && before.connections == link.connections);
+    let before = same.and_then(|before| before.compression.as_ref());
+    let rate = |of: fn(&CompressionStatus) -> u64| {
+        let now = link.compression.as_ref().map(of)?;
+        Some(now.saturating_sub(before.map_or(0, of)) as f64 / seconds)
+    };
+    LinkStats {
+        node: link.node.clone(),
+        link: link.link.clone(),
+        sent_bytes_per_s: rate(|sums| sums.sent_wire_bytes),
+        received_bytes_per_s: rate(|sums| sums.received_wire_bytes),
     }
 }
 

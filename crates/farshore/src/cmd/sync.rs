@@ -20,6 +20,8 @@ use crate::show::table::in_one_line;
 
 /// How long a sync that was accepted may take to show in the state.
 const START_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a command that has more to do behind a sync waits for one that does not move.
+const STALL_PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn run(args: &SyncArgs) -> CommandOutcome {
     if args.reverse.reverse {
@@ -41,7 +43,7 @@ pub fn run(args: &SyncArgs) -> CommandOutcome {
         }
     }
     for (group, reach, operation) in begun.into_iter().filter(|_| args.wait) {
-        answers.amend(&group, until_done(&reach, &group, operation.as_deref(), args.full));
+        answers.amend(&group, until_done(&reach, &group, (operation.as_deref(), args.full), &mut Stall::waits()));
     }
     answers.finish()
 }
@@ -66,14 +68,15 @@ pub fn in_full(reach: &ReachAny, group: &str) -> Result<(), CommandFailure> {
         _ => (None, None),
     };
     reach::said(reply)?;
-    followed(until_done(&where_it_goes(reach, done_on.as_deref()), group, operation.as_deref(), true))
+    let reach = where_it_goes(reach, done_on.as_deref());
+    followed(until_done(&reach, group, (operation.as_deref(), true), &mut Stall::waits()))
 }
 
 /// Orders an update sync of one group that answers no question of an operator's, and stays until it replicates; says so unless `quiet`.
 ///
 /// # Errors
-/// As [`in_full`].
-pub fn bring_up_to_date(reach: &ReachAny, group: &str, quiet: bool) -> Result<(), CommandFailure> {
+/// As [`in_full`], or the sync stands still: it goes on by itself, and `then` is to be typed again.
+pub fn bring_up_to_date(reach: &ReachAny, group: &str, quiet: bool, then: &str) -> Result<(), CommandFailure> {
     let request = ApiRequest::Sync {
         group: group.to_owned(),
         full: false,
@@ -85,7 +88,7 @@ pub fn bring_up_to_date(reach: &ReachAny, group: &str, quiet: bool) -> Result<()
         Reply::Ok { unchanged: true, .. } => Ok(()),
         Reply::Ok { done_on, operation, .. } => {
             let reach = where_it_goes(reach, done_on.as_deref());
-            let ended = until_done(&reach, group, operation.as_deref(), false)?;
+            let ended = until_done(&reach, group, (operation.as_deref(), false), &mut Stall::leaves(then))?;
             if quiet { Ok(()) } else { print(&format!("{ended}\n")).map(drop) }
         }
         Reply::Error { message, code, refusal, .. } => Err(CommandFailure::refused(message, &code, refusal)),
@@ -98,7 +101,7 @@ pub fn bring_up_to_date(reach: &ReachAny, group: &str, quiet: bool) -> Result<()
 /// # Errors
 /// A sentence: the sync was stopped or failed, or no daemon answers.
 pub fn follow(reach: &ReachAny, group: &str) -> Result<(), CommandFailure> {
-    followed(until_in_step(reach, group, Instant::now()))
+    followed(until_in_step(reach, group, Instant::now(), &mut Stall::waits()))
 }
 
 fn followed(ended: Result<String, CommandFailure>) -> Result<(), CommandFailure> {
@@ -108,12 +111,17 @@ fn followed(ended: Result<String, CommandFailure>) -> Result<(), CommandFailure>
 
 /// Stays until a sync that was ordered has ended: what is to be said then. Where the order has a name, that one is asked for: a state may be
 /// the one of before, or another sync's. A daemon that was started anew knows no name of before: of an update sync the state says as much.
-fn until_done(reach: &ReachAny, group: &str, operation: Option<&str>, full: bool) -> Result<String, CommandFailure> {
+fn until_done(
+    reach: &ReachAny,
+    group: &str,
+    (operation, full): (Option<&str>, bool),
+    stall: &mut Stall,
+) -> Result<String, CommandFailure> {
     let started = Instant::now();
-    match operation.map(|id| until_ended(reach, group, id)).transpose()? {
+    match operation.map(|id| until_ended(reach, group, id, stall)).transpose()? {
         Some(Watched::Ended(operation)) => how_it_ended(group, *operation, started),
         Some(Watched::CutOff(why)) if full => Err(cut_off(group, &why)),
-        Some(Watched::CutOff(_) | Watched::TimeIsUp) | None => until_in_step(reach, group, started),
+        Some(Watched::CutOff(_) | Watched::TimeIsUp) | None => until_in_step(reach, group, started, stall),
     }
 }
 
@@ -135,7 +143,7 @@ fn cut_off(group: &str, why: &str) -> CommandFailure {
 }
 
 /// How an operation ended.
-fn until_ended(reach: &ReachAny, group: &str, id: &str) -> Result<Watched, CommandFailure> {
+fn until_ended(reach: &ReachAny, group: &str, id: &str, stall: &mut Stall) -> Result<Watched, CommandFailure> {
     let mut view = ProgressView::new(group);
     let (mut position, mut reason) = (None, None);
     let ended = reach::watch_operation(reach, id, None, |_| {
@@ -143,7 +151,9 @@ fn until_ended(reach: &ReachAny, group: &str, id: &str) -> Result<Watched, Comma
             say_position(&view, &mut position, &now);
             say_reason(&view, &mut reason, &now);
             view.show(&WorkStage::of(&now, WaitingFor::State));
+            stall.look(&now, Instant::now())?;
         }
+        Ok(())
     });
     // Before anything else is said.
     drop(view);
@@ -154,7 +164,7 @@ fn up_to_date(group: &str, started: Instant) -> String {
     format!("{group}: the copy is up to date, after {}", units::exact::show_seconds(started.elapsed().as_secs_f64()))
 }
 
-fn until_in_step(reach: &ReachAny, group: &str, started: Instant) -> Result<String, CommandFailure> {
+fn until_in_step(reach: &ReachAny, group: &str, started: Instant, stall: &mut Stall) -> Result<String, CommandFailure> {
     let mut view = ProgressView::new(group);
     let (mut seen, mut position, mut reason) = (false, None, None);
     let result = reach::watch(reach, group, None, |group| {
@@ -162,12 +172,70 @@ fn until_in_step(reach: &ReachAny, group: &str, started: Instant) -> Result<Stri
         say_position(&view, &mut position, group);
         say_reason(&view, &mut reason, group);
         view.show(&WorkStage::of(group, WaitingFor::State));
+        stall.look(group, Instant::now())?;
         examine(group, seen || started.elapsed() > START_PATIENCE)
     });
     // Before anything else is said.
     drop(view);
     result?;
     Ok(up_to_date(group, started))
+}
+
+/// Whether a sync that is waited for moves.
+struct Stall {
+    /// What is typed again once it has ended; `None`: it is waited for however long it stands.
+    then: Option<String>,
+    /// Since when all of this is as it is.
+    seen: Option<(Instant, StallFacts)>,
+}
+
+#[derive(PartialEq)]
+struct StallFacts {
+    state: GroupState,
+    done_bytes: Option<u64>,
+    queued_bytes: u64,
+    dirty_bytes: Vec<u64>,
+    sync_position: Option<u64>,
+}
+
+impl Stall {
+    fn waits() -> Stall {
+        Stall { then: None, seen: None }
+    }
+
+    fn leaves(then: &str) -> Stall {
+        Stall { then: Some(then.to_owned()), seen: None }
+    }
+
+    /// # Errors
+    /// A sentence: it has stood for too long.
+    fn look(&mut self, group: &GroupView, now: Instant) -> Result<(), CommandFailure> {
+        let facts = StallFacts {
+            state: group.state.clone(),
+            done_bytes: group.sync.as_ref().map(|sync| sync.done_bytes),
+            queued_bytes: group.queue.bytes,
+            dirty_bytes: group.peers.iter().map(|peer| peer.dirty_bytes).collect(),
+            sync_position: group.sync_position,
+        };
+        let since = match &self.seen {
+            Some((since, seen)) if *seen == facts => *since,
+            _ => now,
+        };
+        self.seen = Some((since, facts));
+        let Some(then) = self.then.as_ref().filter(|_| now.duration_since(since) >= STALL_PATIENCE) else {
+            return Ok(());
+        };
+        let waits = match group.sync_position {
+            Some(position) => format!("waits for its turn, number {position} in line"),
+            None => explained(group),
+        };
+        let message = format!(
+            "{}: nothing has moved for {STALL_PATIENCE:?}: it {waits}. What the copy lacks is sent as soon as that is possible; then type \
+             '{then}' again",
+            group.name
+        );
+        Err(CommandFailure::from(message).because(RefusalCode::NotInStep))
+    }
 }
 
 /// Where a sync stands that is waited for.

@@ -67,6 +67,7 @@ fn until_done(reach: &ReachAny, group: &str, id: &str) -> Result<String, Command
         if let Some(run) = reach::glance(reach, group).and_then(|now| now.verify) {
             view.show(&stage(&run));
         }
+        Ok(())
     });
     // Before anything else is said.
     drop(view);

@@ -142,6 +142,7 @@ fn until_ended(reach: &ReachAny, id: &OperationId, deadline: Option<Instant>) ->
         if let Some(group) = operation.group.as_deref().and_then(|group| reach::glance(&reach, group)) {
             view.show(&WorkStage::of(&group, waiting_for));
         }
+        Ok(())
     });
     drop(view);
     match ended? {

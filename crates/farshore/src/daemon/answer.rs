@@ -139,6 +139,8 @@ pub(super) struct PlaceInGroup {
     pub peer_role: Option<Role>,
     /// An image besides the volumes' own is kept here.
     pub has_mark: bool,
+    /// Volumes that came to the group, and on whose devices here no sync has put anything yet.
+    pub came: Vec<String>,
 }
 
 impl Desk {
@@ -316,6 +318,7 @@ impl Desk {
                 lag: now.peer.lag,
                 warn: named.rpo.warn,
                 error: named.rpo.error,
+                hold_off: named.rpo.hold_off,
             };
             let news = looks.look(&facts, Instant::now());
             news.into_iter().for_each(|event| self.events.sender().record(event));
@@ -429,7 +432,7 @@ impl Desk {
         }
         let (snapshot, changes) = self.snapshot_with_changes().await?;
         let mut view = self.view((&snapshot, &changes), group).await;
-        self.leaving.show(&mut view);
+        dead_disk::show_leaving(self, &mut view);
         Ok(Reply::Status(Box::new(view)))
     }
 
@@ -472,7 +475,10 @@ impl Desk {
         let peer = group.peer_of(&self.node)?.to_string();
         let has_mark = now.rollback_point.is_some();
         let (role, peer_role) = (now.role, now.peer.role);
-        (!now.starting).then_some(PlaceInGroup { role, peer, peer_role, has_mark })
+        let named = group.volumes.iter().zip(&now.volumes).filter(|(_, volume)| volume.is_unfilled);
+        let unfilled = named.map(|(named, _)| named.name.to_string()).collect();
+        let came = right_node::which_came(self, name, unfilled).await;
+        (!now.starting).then_some(PlaceInGroup { role, peer, peer_role, has_mark, came })
     }
 
     /// Of the nodes that this one has the group with.
@@ -495,7 +501,7 @@ impl Desk {
 
     async fn view(&self, (snapshot, changes): (&DriverSnapshot, &ShownChanges), group: Option<&str>) -> NodeView {
         let (overrides, link_overrides) = (self.overrides.lock().await, self.link_overrides.lock().await);
-        let kept = (&*overrides, &*link_overrides);
+        let (kept, looks) = ((&*overrides, &*link_overrides), self.looks.lock().await);
         let mut status = view::status(&self.config(), &self.node, kept, snapshot, group);
         for group in &mut status.groups {
             match changes.get(&group.name) {
@@ -507,6 +513,7 @@ impl Desk {
             if let Some(named) = self.config().group(&group.name) {
                 group.scrub = self.scrubs.view(named.scrub, group, unix_ms());
             }
+            looks.show(group, Instant::now());
             self.terms.show(group);
             self.reverses.show(group, self.node.as_str());
             group.warnings.extend(self.terms.unrecorded(&group.name));

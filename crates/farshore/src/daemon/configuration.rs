@@ -279,6 +279,10 @@ impl ConfigChange<'_> {
         }
         for node in &wanted.nodes {
             let Some(before) = now.node(&node.name) else { continue };
+            let is_renumbered = now.node_id(&node.name) != wanted.node_id(&node.name);
+            if is_renumbered && now.top.cluster == wanted.top.cluster {
+                texts.push(format!("another number on links of node {}", node.name));
+            }
             let is_here = node.name == *self.node;
             if is_here && before != node || before.address != node.address {
                 let changes = changed(before, node).into_iter().map(|text| format!("nodes.{}: {text}", node.name));

@@ -18,6 +18,8 @@ use super::checked_text;
 
 const DEVICES: &str = "devices";
 const ACCEPTED: &str = "accepted";
+/// Of a record that only says in which role the node was: no superblock has this number.
+const NO_UPDATE: u64 = 0;
 const DETACHED: &str = "detached";
 pub(super) const LEFT: &str = "left";
 /// 256 volumes with the longest facts.
@@ -44,8 +46,8 @@ pub(super) type LeftVolumes = BTreeMap<(String, u64), LeftVolume>;
 pub(super) struct Accepted {
     /// As which the group begins anew on this node.
     pub begins_as: Role,
-    /// The role on record when that was said; `None`: there was none.
-    pub was: Option<Role>,
+    /// The update of the superblock that was on record when that was said; `None`: nothing was that could be read.
+    pub update: Option<u64>,
     pub devices: GroupDevices,
 }
 
@@ -94,12 +96,15 @@ pub(super) fn read_accepted(directory: &Path) -> anyhow::Result<Option<Accepted>
         Some(_) => Err(anyhow::anyhow!("it does not say in which role").context(lost())),
     };
     let begins_as = role("begins")?.ok_or_else(|| anyhow::anyhow!("it does not say in which role").context(lost()))?;
-    Ok(Some(Accepted { begins_as, was: role("was")?, devices }))
+    let update = head.get("update").map(|update| update.parse()).transpose().with_context(lost)?;
+    let update = update.or_else(|| role("was").transpose().map(|_| NO_UPDATE));
+    Ok(Some(Accepted { begins_as, update, devices }))
 }
 
 pub(super) fn write_accepted(directory: &Path, accepted: &Accepted) -> anyhow::Result<()> {
+    let update = accepted.update.map(|update| update.to_string());
     let begins = ("begins", accepted.begins_as.word());
-    let head: Vec<_> = [begins].into_iter().chain(accepted.was.map(|was| ("was", was.word()))).collect();
+    let head: Vec<_> = [begins].into_iter().chain(update.as_deref().map(|update| ("update", update))).collect();
     write(directory, ACCEPTED, &head, &accepted.devices)
 }
 
@@ -281,9 +286,15 @@ mod tests {
         assert_eq!(read_accepted(state_dir).expect("nothing is wrong"), None);
         for begins_as in [Role::Primary, Role::Secondary] {
             let devices = GroupDevices::from([("data".to_owned(), device(7))]);
-            let accepted =
-                Accepted { begins_as, was: (begins_as == Role::Primary).then_some(Role::Secondary), devices };
+            let accepted = Accepted { begins_as, update: (begins_as == Role::Primary).then_some(u64::MAX), devices };
             write_accepted(state_dir, &accepted).expect("written");
+            assert_eq!(read_accepted(state_dir).expect("sound"), Some(accepted));
+        }
+        // The form of before has the role of then: it counts where nothing is on record, and of no record.
+        for (head, update) in [(vec![], None), (vec![("was", "primary")], Some(NO_UPDATE))] {
+            let devices = GroupDevices::from([("data".to_owned(), device(7))]);
+            write(state_dir, ACCEPTED, &[vec![("begins", "secondary")], head].concat(), &devices).expect("written");
+            let accepted = Accepted { begins_as: Role::Secondary, update, devices };
             assert_eq!(read_accepted(state_dir).expect("sound"), Some(accepted));
         }
         for text in ["", "rubbish", "farshore accepted 1\n"] {

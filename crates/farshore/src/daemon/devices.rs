@@ -17,9 +17,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use engine::NodeId;
 use engine::identity::{Identity, Role};
 use engine::limits;
-use engine::superblock::Superblock;
+use engine::superblock::{self, Superblock};
 use host::disk::File;
 use host::disk::device_id::{DeviceId, compare};
 use host::disk::meta::{make_directory, make_own_directory};
@@ -89,8 +90,12 @@ pub(super) fn look(config: &Config, node: &NodeName, group: &ConfiguredGroup) ->
     let Some(found) = group_dir.found() else { return Ok(StartDecision::Unknown) };
     let on_record = !group_dir.is_new();
     if on_record && group_dir.is_the_peers() {
-        // All that is recorded is about its devices: the engine refuses that in words of its own, and nothing is kept.
-        return Ok(StartDecision::ThePeers);
+        // All that is recorded is about its devices, and nothing is kept.
+        return Ok(match group_dir.are_numbers_swapped(|name| config.node_id(name)) {
+            // The engine refuses that in words of its own.
+            true => StartDecision::ThePeers,
+            false => StartDecision::Refused(group_dir.close(&found, &[superblock::PEERS_DIRECTORY.to_owned()])),
+        });
     }
     let foreign_devices = if on_record { group_dir.foreign_devices(&found) } else { Vec::new() };
     if foreign_devices.is_empty() && on_record {
@@ -229,9 +234,15 @@ pub fn accept(
             other.volume.name
         );
     }
+    if group_directory::is_open(&group_dir.directory) {
+        bail!(
+            "a daemon has {name} open, on the devices that it found at its start, so what is recorded goes on to change: stop the daemon, type \
+             this again, and start it"
+        );
+    }
     let begins_as = group_dir.role_for(content)?;
-    let was = group_dir.recorded_role();
-    record::write_accepted(&group_dir.directory, &Accepted { begins_as, was, devices: found })?;
+    let update = group_dir.recorded_update();
+    record::write_accepted(&group_dir.directory, &Accepted { begins_as, update, devices: found })?;
     let text = foreign_devices.iter().map(|ForeignDevice { volume, found, .. }| {
         format!("accepted for volume {name}/{}: {}, {found}\n", volume.name, volume.device(node).display())
     });
@@ -287,15 +298,27 @@ impl<'a> GroupOnDisk<'a> {
         self.recorded_identity().map(|identity| identity.role)
     }
 
-    /// It was said of these devices, and of a node in the role that it has still: of another role nobody has said anything.
-    fn counts(&self, accepted: &Accepted, found: &GroupDevices) -> bool {
-        same_devices(&accepted.devices, found) && accepted.was == self.recorded_role()
+    fn recorded_update(&self) -> Option<u64> {
+        self.recorded().map(|found| found.update)
     }
 
-    /// The state directory is the other node's, or a copy of it.
+    /// It was said of these devices, and of what is on record still: a group that ran since has another role, or has acknowledged more, of
+    /// which nobody has said anything.
+    fn counts(&self, accepted: &Accepted, found: &GroupDevices) -> bool {
+        same_devices(&accepted.devices, found) && accepted.update == self.recorded_update()
+    }
+
+    /// The state directory is the other node's, or a copy of it. A program of before called nodes by their places in the list of names.
     fn is_the_peers(&self) -> bool {
+        let mut names: Vec<&NodeName> = self.config.nodes.iter().map(|node| &node.name).collect();
+        names.sort();
+        let place = |name: &NodeName| NodeId(names.binary_search(&name).map_or(u16::MAX, |at| at as u16));
+        self.are_numbers_swapped(|name| self.config.node_id(name)) || self.are_numbers_swapped(place)
+    }
+
+    fn are_numbers_swapped(&self, number: impl Fn(&NodeName) -> NodeId) -> bool {
         let Some((found, peer)) = self.recorded().zip(self.group.peer_of(self.node)) else { return false };
-        (found.node, found.peer) == (self.config.node_id(peer), self.config.node_id(self.node))
+        (found.node, found.peer) == (number(peer), number(self.node))
     }
 
     /// The recorded sizes, or those that are there.
@@ -426,7 +449,7 @@ impl<'a> GroupOnDisk<'a> {
         let text =
             found.iter().map(|(volume, device)| format!("accepted for volume {name}/{volume}: {}\n", words(device)));
         let text: String = text.collect();
-        record::write_accepted(&self.directory, &Accepted { begins_as, was: None, devices: found })?;
+        record::write_accepted(&self.directory, &Accepted { begins_as, update: None, devices: found })?;
         Ok(format!("{text}{}", self.next_steps(begins_as)))
     }
 
@@ -466,6 +489,40 @@ mod tests {
     use host::disk::volume::{VolumeOptions, open_volume};
 
     use super::*;
+
+    /// By hashes alone the copy that a program of before wrote passed for this node's own: only its devices spoke against it, which may be accepted.
+    #[test]
+    fn a_copy_of_the_peers_records_is_known_by_the_numbers_of_before_too() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let state = directory.path().display().to_string();
+        let mut text = settings::example::EXAMPLE.replace("/var/lib/farshore-alpha", &format!("{state}/alpha"));
+        for (volume, device) in [("data", "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4"), ("log", "/dev/vg0/db-log")] {
+            let path = directory.path().join(volume);
+            fs::write(&path, [7; 4096]).expect("written");
+            text = text.replace(&format!("alpha = \"{device}\""), &format!("alpha = \"{}\"", path.display()));
+        }
+        let config = Config::parse(Path::new("/farshore.toml"), &text).unwrap_or_else(|why| panic!("{why}"));
+        let (alpha, group) = (&config.nodes[0].name, &config.groups[0]);
+        let directory = GroupOnDisk::of(&config, alpha, group).directory;
+        fs::create_dir_all(&directory).expect("made");
+        let known = |node, peer| {
+            let sb = Superblock { update: 2, tag: config.group_tag(group), node, peer, ..Superblock::default() };
+            fs::write(directory.join("superblock"), engine::other_volumes::superblock_file(&sb)).expect("written");
+            match look(&config, alpha, group).expect("it can be looked at") {
+                StartDecision::ThePeers => "the engine says so".to_owned(),
+                StartDecision::Refused(closed) => closed.why,
+                StartDecision::Good { .. } | StartDecision::Unknown => "another".to_owned(),
+            }
+        };
+        let [here, there] = [0, 1].map(|at| config.node_id(&config.nodes[at].name));
+        assert_eq!(known(there, here), "the engine says so");
+        let why = known(NodeId(1), NodeId(0));
+        assert!(why.contains("the superblock was written by the other node"), "{why}");
+        for (node, peer) in [(here, there), (NodeId(0), NodeId(1))] {
+            let why = known(node, peer);
+            assert!(why.contains("the record of its devices is missing"), "{why}");
+        }
+    }
 
     /// Looked at and opened are two steps, and what is opened is what is written to.
     #[test]

@@ -60,6 +60,7 @@ impl FrontDesk {
             }
             request => match self.whose(&request).await {
                 None => self.desk.answer(request, asker).await,
+                Some((peer, _)) if self.fills(&request).await => may_not_fill(&request, &peer),
                 Some((peer, why)) if matches!(request, ApiRequest::Sync { .. }) => {
                     let reply = self.carry(&peer, for_whoever_must(request), &why, asker).await;
                     with_who_answers(&peer, reply)
@@ -206,6 +207,12 @@ impl FrontDesk {
         (place.role != role && !keeps_mark).then_some((peer, why))
     }
 
+    /// It would overwrite what stands on a device of this node that is none of the copy's yet.
+    async fn fills(&self, request: &ApiRequest) -> bool {
+        let ApiRequest::Sync { group, volume: Some(volume), .. } = request else { return false };
+        self.desk.place_in(group).await.is_some_and(|place| place.came.contains(volume))
+    }
+
     /// The node that is the primary of all of these groups, where that is one and the same peer.
     async fn whose_marks(&self, groups: &[String]) -> Option<(String, String)> {
         let mut peers = BTreeSet::new();
@@ -287,6 +294,16 @@ fn for_whoever_must(request: ApiRequest) -> ApiRequest {
         }
         request => request,
     }
+}
+
+/// Whoever brought the content there may mean that it counts.
+fn may_not_fill(request: &ApiRequest, peer: &str) -> Reply {
+    let group = group_of(request);
+    let message = format!(
+        "{group}: nothing was changed: this node is the secondary, and what stands on the volume's device here would be overwritten. If it may be, \
+         type that on node {peer}, or here with '--on {peer}'"
+    );
+    Reply::refused(RefusalCode::NotPrimary, message)
 }
 
 /// Where the question is answered that stood in the way.

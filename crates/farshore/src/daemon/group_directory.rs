@@ -6,7 +6,10 @@ use std::time::UNIX_EPOCH;
 
 use engine::superblock::{self, Superblock};
 use host::disk::meta::read_blocks;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 pub(super) use settings::GROUPS;
+use settings::durable;
 
 /// Whether the superblock in `directory` is not there or says nothing yet.
 pub(super) fn is_new(directory: &Path, tag: u64) -> bool {
@@ -27,6 +30,12 @@ pub(super) fn written_unix_ms(directory: &Path) -> u64 {
     let written = directory.join("superblock").metadata().and_then(|facts| facts.modified()).ok();
     let since = written.and_then(|written| written.duration_since(UNIX_EPOCH).ok());
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Whether another process has the group of `directory` open. One that opens it in this moment is patient.
+pub(super) fn is_open(directory: &Path) -> bool {
+    let superblock = durable::open(&directory.join("superblock"));
+    superblock.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK))
 }
 
 #[cfg(test)]

@@ -344,7 +344,7 @@ impl Operations {
         }
     }
 
-    /// A group that had not come to rest when that was answered has. `failed`: why it is not taken up again.
+    /// A group that had not come to rest when that was answered has. `failed`: a sentence, where it did not come as is on record.
     pub fn came_back(&self, group: &str, failed: Option<&str>) {
         for operation in &mut self.kept.borrow_mut().list {
             if operation.is_late && operation.group.as_deref() == Some(group) {
@@ -353,10 +353,7 @@ impl Operations {
                         let text = format!("{group}: the group has come to rest and started anew, as is on record");
                         (OperationState::Done, text, None)
                     }
-                    Some(why) => {
-                        let text = format!("{group}: it is on record, and the group is not taken up: {why}");
-                        (OperationState::Failed, text, Some(RefusalCode::GroupFailed.into()))
-                    }
+                    Some(why) => (OperationState::Failed, why.to_owned(), Some(RefusalCode::GroupFailed.into())),
                 };
                 operation.ends(state, message, refusal);
             }

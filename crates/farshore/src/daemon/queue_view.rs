@@ -7,7 +7,8 @@ use engine::state::WhenFull;
 use engine::status as figures;
 use host::driver::{GroupSnapshot, QueuePace};
 use settings::ConfiguredGroup;
-use units::exact::{show_seconds, show_size};
+use settings::limits::{MEMORY, QUEUE_DISK, QUEUE_ITEMS, QUEUE_MEMORY};
+use units::exact::{show_seconds, show_size, size_text};
 
 use crate::api;
 
@@ -15,6 +16,9 @@ use crate::api;
 const QUEUE_LOG_WARNING_AFTER: Duration = Duration::from_secs(60);
 /// From here on a queue's fill is worth a warning, in percent.
 const QUEUE_WARNING_PERCENT: u64 = 80;
+
+/// A queue that is almost full is to become so large that it takes what comes in this time at the pace of now, which is that of the last seconds.
+const ROOM_AHEAD: Duration = Duration::from_secs(60);
 
 /// Beyond a day a rate of some seconds says nothing.
 const FORECAST_MAX_S: f64 = 86_400.0;
@@ -119,7 +123,8 @@ fn full_in(view: &api::QueueView, pace: QueuePace) -> Option<f64> {
 /// What speaks of a full queue, or of a disk queue or a log that is missing.
 pub(super) fn warnings(group: &ConfiguredGroup, snapshot: &GroupSnapshot) -> Vec<String> {
     let (queue, disk_limit_bytes) = (&snapshot.status.queue, snapshot.figures.disk_queue_bytes);
-    let full = queue_warning(group.name.as_str(), queue, (&snapshot.status.settings, disk_limit_bytes));
+    let pace = snapshot.figures.queue;
+    let full = queue_warning(group.name.as_str(), queue, (&snapshot.status.settings, disk_limit_bytes), pace);
     let missing = disk_queue_warning(group, queue, disk_limit_bytes);
     full.into_iter().chain(missing).chain(queue_log_warning(&queue.log)).collect()
 }
@@ -129,49 +134,79 @@ fn queue_warning(
     group: &str,
     queue: &figures::QueueStatus,
     (settings, disk_limit_bytes): (&engine::Settings, u64),
+    pace: QueuePace,
 ) -> Option<String> {
+    let filled = filled_bound(group, queue, (settings, disk_limit_bytes), pace);
+    let (why, advice) = filled.clone().unwrap_or_default();
+    let advice = advice.map(|advice| format!("; {advice}")).unwrap_or_default();
     if queue.holds_writers_up {
         let lost = show_seconds(queue.held_up.as_secs_f64());
         let then = match queue.held_up_limit {
             Some(limit) => format!("at {} the group goes to logging", show_seconds(limit.as_secs_f64())),
             None => "under strict they go on waiting".to_owned(),
         };
-        return Some(format!("more is written than the link carries: writers were held up for {lost} of late; {then}"));
+        return Some(format!(
+            "more is written than the link carries: writers were held up for {lost} of late; {then}{advice}"
+        ));
     }
-    let full = |have: u64, limit: u64| have.saturating_mul(100) >= limit.saturating_mul(QUEUE_WARNING_PERCENT);
     let then = match settings.when_full() {
         WhenFull::Block => "writers will soon wait",
         WhenFull::Bitmap => "the group will soon go to logging",
     };
-    let almost_full = format!("the queue is filled to {QUEUE_WARNING_PERCENT} % or more: {then}");
+    match queue.blocked_writers {
+        0 => filled.map(|_| format!("the queue is filled to {QUEUE_WARNING_PERCENT} % or more: {then}{why}{advice}")),
+        1 => Some(format!("the queue is full: a writer waits for room{advice}")),
+        some => Some(format!("the queue is full: {some} writers wait for room{advice}")),
+    }
+}
+
+/// What bounds a queue that is almost full, in words, and what to set, if that can be more. `None`: nothing does.
+fn filled_bound(
+    group: &str,
+    queue: &figures::QueueStatus,
+    (settings, disk_limit_bytes): (&engine::Settings, u64),
+    pace: QueuePace,
+) -> Option<(String, Option<String>)> {
+    let full = |have: u64, limit: u64| have.saturating_mul(100) >= limit.saturating_mul(QUEUE_WARNING_PERCENT);
     // While a log is closed nothing goes to disk.
     let disk_limit_bytes = if queue.log.state == figures::QueueLogState::Closed { 0 } else { disk_limit_bytes };
     let (bytes, limit_bytes) = filled_of(queue, settings, disk_limit_bytes);
-    match queue.blocked_writers {
-        0 if full(bytes, limit_bytes) && disk_limit_bytes > 0 && !queue.disk_has_failed => {
-            let larger = units::exact::size_text(disk_limit_bytes.saturating_mul(2));
-            Some(format!("{almost_full}; queue.disk = \"{larger}\" in the configuration doubles the disk queue"))
-        }
-        0 if full(bytes, limit_bytes) => {
-            let larger = units::exact::size_text(settings.queue_bytes.saturating_mul(2));
-            Some(format!("{almost_full}; 'farshore set {group} queue.memory={larger}' doubles it"))
-        }
-        0 if disk_limit_bytes > 0
-            && full(queue.items.saturating_mul(ITEM_OVERHEAD_BYTES), settings.queue_bytes / 4 * 3) =>
-        {
-            let larger = units::exact::size_text(settings.queue_bytes.saturating_mul(2));
-            let most = queue.items;
-            Some(format!(
-                "{almost_full}, as {most} small writes need their places in memory; 'farshore set {group} queue.memory={larger}' doubles those"
-            ))
-        }
-        0 if full(queue.items, settings.queue_items) => {
-            let larger = settings.queue_items.saturating_mul(2);
-            Some(format!("{almost_full}; 'farshore set {group} queue.items={larger}' doubles it"))
-        }
-        0 => None,
-        1 => Some("the queue is full: a writer waits for room".to_owned()),
-        some => Some(format!("the queue is full: {some} writers wait for room")),
+    let gains = pace.entering_bytes_per_s - pace.leaving_bytes_per_s;
+    let memory = |gains: f64, doubles: &str| {
+        let (larger, does) = larger((settings.queue_bytes, QUEUE_MEMORY.max.min(MEMORY.default)), gains, doubles)?;
+        Some(format!("'farshore set {group} queue.memory={}' {does}", size_text(larger)))
+    };
+    if full(bytes, limit_bytes) && disk_limit_bytes > 0 && !queue.disk_has_failed {
+        let gains = if queue.log.filled.is_some() { pace.log_gains_bytes_per_s } else { gains };
+        let larger = larger((disk_limit_bytes, QUEUE_DISK.max), gains, "doubles the disk queue");
+        let advice =
+            larger.map(|(larger, does)| format!("queue.disk = \"{}\" in the configuration {does}", size_text(larger)));
+        return Some((String::new(), advice));
+    }
+    if full(bytes, limit_bytes) {
+        return Some((String::new(), memory(gains, "doubles it")));
+    }
+    let places = queue.items.saturating_mul(ITEM_OVERHEAD_BYTES);
+    if disk_limit_bytes > 0 && full(places, settings.queue_bytes / 4 * 3) {
+        let why = format!(", as {} small writes need their places in memory", queue.items);
+        // Places have three quarters of it.
+        let gains = pace.gains_items_per_s * ITEM_OVERHEAD_BYTES as f64 * 4.0 / 3.0;
+        return Some((why, memory(gains, "doubles those")));
+    }
+    full(queue.items, settings.queue_items).then(|| {
+        let larger = larger((settings.queue_items, QUEUE_ITEMS.max), pace.gains_items_per_s, "doubles it");
+        (String::new(), larger.map(|(larger, does)| format!("'farshore set {group} queue.items={larger}' {does}")))
+    })
+}
+
+/// Twice as much, or what has room for what comes in a while at this pace, and what that does. `None`: it is the most that there may be.
+fn larger((limit, most): (u64, u64), gains_per_s: f64, doubles: &str) -> Option<(u64, String)> {
+    let doubled = limit.saturating_mul(2);
+    let ahead = limit.saturating_add((gains_per_s.max(0.0) * ROOM_AHEAD.as_secs_f64()) as u64);
+    let ahead = ahead.checked_next_power_of_two().unwrap_or(most).min(most);
+    match ahead > doubled {
+        true => Some((ahead, format!("has room for {} more at this pace", show_seconds(ROOM_AHEAD.as_secs_f64())))),
+        false => (limit < most).then(|| (doubled.min(most), doubles.to_owned())),
     }
 }
 
@@ -230,7 +265,9 @@ mod tests {
     fn a_queue_that_is_almost_full_names_the_size_to_set() {
         let settings = engine::Settings { queue_bytes: 64 << 20, queue_items: 1000, ..engine::Settings::default() };
         let queue = |bytes, items| figures::QueueStatus { bytes, items, ..figures::QueueStatus::default() };
-        let said = |bytes, items| queue_warning("db", &queue(bytes, items), (&settings, 0)).unwrap_or_default();
+        let said = |bytes, items| {
+            queue_warning("db", &queue(bytes, items), (&settings, 0), QueuePace::default()).unwrap_or_default()
+        };
         assert!(
             said(60 << 20, 1).ends_with("'farshore set db queue.memory=128MiB' doubles it"),
             "{}",
@@ -238,6 +275,30 @@ mod tests {
         );
         assert!(said(1, 900).ends_with("'farshore set db queue.items=2000' doubles it"), "{}", said(1, 900));
         assert_eq!(said(1, 1), "");
+    }
+
+    /// Twice the size was named whatever came, and none once a writer waited.
+    #[test]
+    fn the_size_to_set_has_room_for_what_comes() {
+        let settings = engine::Settings { queue_bytes: 64 << 20, ..engine::Settings::default() };
+        let pace = QueuePace { entering_bytes_per_s: 9e6, leaving_bytes_per_s: 1e6, ..QueuePace::default() };
+        let queue = figures::QueueStatus { bytes: 64 << 20, items: 1, ..figures::QueueStatus::default() };
+        let said = |queue: figures::QueueStatus, disk| {
+            queue_warning("db", &queue, (&settings, disk), pace).unwrap_or_default()
+        };
+        let memory = "'farshore set db queue.memory=1GiB' has room for 1 min more at this pace";
+        assert!(said(queue, 0).ends_with(memory), "{}", said(queue, 0));
+        let waits = figures::QueueStatus { blocked_writers: 2, ..queue };
+        assert_eq!(said(waits, 0), format!("the queue is full: 2 writers wait for room; {memory}"));
+        let held_up = figures::QueueStatus { holds_writers_up: true, ..waits };
+        assert!(said(held_up, 0).ends_with(&format!("under strict they go on waiting; {memory}")));
+        let on_disk = figures::QueueStatus { disk_bytes: 128 << 20, ..waits };
+        let said = said(on_disk, 128 << 20);
+        assert!(
+            said.ends_with("queue.disk = \"1GiB\" in the configuration has room for 1 min more at this pace"),
+            "{said}"
+        );
+        assert_eq!(larger((7, 7), 9.0, "doubles it"), None, "it is the most");
     }
 
     #[test]
@@ -256,12 +317,12 @@ mod tests {
         // Memory alone has the queue meanwhile: a larger disk queue would help nobody.
         let settings = engine::Settings { queue_bytes: 64 << 20, ..engine::Settings::default() };
         let queue = figures::QueueStatus { bytes: 64 << 20, items: 1, log: closed, ..figures::QueueStatus::default() };
-        let full = queue_warning("db", &queue, (&settings, 1 << 30)).unwrap_or_default();
+        let full = queue_warning("db", &queue, (&settings, 1 << 30), QueuePace::default()).unwrap_or_default();
         assert!(full.ends_with("'farshore set db queue.memory=128MiB' doubles it"), "{full}");
         // What counts is what the log may hold.
         let log = figures::QueueLogStatus { state: figures::QueueLogState::Live, filled: Some((95, 100)), ..closed };
         let queue = figures::QueueStatus { bytes: 1, log, ..queue };
-        let full = queue_warning("db", &queue, (&settings, 1 << 30)).unwrap_or_default();
+        let full = queue_warning("db", &queue, (&settings, 1 << 30), QueuePace::default()).unwrap_or_default();
         assert!(full.contains("queue.disk = \"2GiB\""), "{full}");
     }
 
@@ -277,7 +338,8 @@ mod tests {
             ..figures::QueueStatus::default()
         };
         let said = |disk_bytes, disk_has_failed, settings| {
-            queue_warning("db", &queue(disk_bytes, disk_has_failed), (settings, 1 << 30)).unwrap_or_default()
+            queue_warning("db", &queue(disk_bytes, disk_has_failed), (settings, 1 << 30), QueuePace::default())
+                .unwrap_or_default()
         };
         assert_eq!(said(0, false, &settings), "");
         let full = said(1000 << 20, false, &settings);
@@ -288,7 +350,7 @@ mod tests {
         let full = said(1000 << 20, false, &bitmap);
         assert!(full.contains("the group will soon go to logging"), "{full}");
         let small = figures::QueueStatus { items: 250_000, ..queue(1 << 20, false) };
-        let small = queue_warning("db", &small, (&settings, 4 << 30)).unwrap_or_default();
+        let small = queue_warning("db", &small, (&settings, 4 << 30), QueuePace::default()).unwrap_or_default();
         assert!(small.contains("as 250000 small writes need their places in memory"), "{small}");
         let failed = said(1 << 20, true, &settings);
         assert!(failed.ends_with("'farshore set db queue.memory=128MiB' doubles it"), "{failed}");

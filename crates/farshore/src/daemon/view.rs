@@ -180,6 +180,8 @@ fn rpo(group: &ConfiguredGroup) -> api::RpoView {
     api::RpoView {
         warn_seconds: group.rpo.warn.map(|lag| lag.as_secs_f64()),
         error_seconds: group.rpo.error.map(|lag| lag.as_secs_f64()),
+        hold_off_seconds: Some(group.rpo.hold_off.as_secs_f64()),
+        ..api::RpoView::default()
     }
 }
 
@@ -300,7 +302,7 @@ fn volumes(node: &NodeName, group: &ConfiguredGroup, snapshot: &GroupSnapshot) -
             direct: facts.direct,
             clients: facts.clients,
             error: facts.error.clone(),
-            device_failed: facts.has_failed || facts.is_silent,
+            device_failed: Some(facts.has_failed || facts.is_silent),
         }
     };
     group.volumes.iter().zip(figures).map(one).collect()

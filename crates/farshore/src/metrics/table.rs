@@ -9,7 +9,7 @@ use prometheus_client::registry::Unit;
 use super::PageFacts;
 use crate::api::{
     GroupState, GroupView, LatencyClasses, LinkLimit, LinkReport, LinkState, MarkStatus, PeerStatusView, Protection,
-    QueueLogState, Role, VolumeView,
+    QueueLogState, Role, RpoState, VolumeView,
 };
 
 pub(super) struct MetricRow {
@@ -209,6 +209,8 @@ pub(super) const ROWS: &[MetricRow] = &[
         Of::Group(Gauge, |group| whole(group.memory_bytes))),
     row("group_rpo_threshold", Some(Seconds), "The lag that is worth a look (`warn`) or an alarm (`error`); left out if off.",
         Of::GroupThresholds),
+    row("group_rpo_state", None, "1 for how the lag keeps to the thresholds; they are watched on the primary.",
+        Of::GroupWord("state", RpoState::WORDS, |group| group.rpo.as_ref().map(|rpo| rpo.state.as_str()))),
     row("group_lag", Some(Bytes), "Not yet durable in the secondary's journal; during a sync, dirty.",
         Of::Peer(|peer| peer.lag_bytes.and_then(whole))),
     row("peer_lag_items", None, "Writes that are not durable at the secondary; left out while it is not known, and while regions are behind.",
@@ -497,7 +499,7 @@ impl MetricRow {
                     .for_each(|waits| put(&[name], MetricValue::Latency(waits)));
             }
             Of::GroupThresholds => {
-                let thresholds = group.rpo.unwrap_or_default();
+                let thresholds = group.rpo.clone().unwrap_or_default();
                 for (level, lag) in [("warn", thresholds.warn_seconds), ("error", thresholds.error_seconds)] {
                     lag.into_iter().for_each(|lag| put(&[name, ("level", level)], MetricValue::Real(lag)));
                 }

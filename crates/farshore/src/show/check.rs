@@ -243,9 +243,9 @@ fn lag_of(group: &GroupView, theirs: &[(&str, &GroupView)]) -> Option<f64> {
 /// A group in mode `logging` is behind on purpose.
 fn lag_finding(group: &GroupView, lag: Option<f64>) -> Option<(Health, String)> {
     let lag = lag.filter(|_| group.mode != "logging")?;
-    let RpoView { warn_seconds, error_seconds } = group.rpo?;
+    let RpoView { warn_seconds, error_seconds, .. } = group.rpo.as_ref()?;
     let passed = |limit: Option<f64>| limit.filter(|limit| lag > *limit);
-    let (health, key, limit) = match (passed(error_seconds), passed(warn_seconds)) {
+    let (health, key, limit) = match (passed(*error_seconds), passed(*warn_seconds)) {
         (Some(limit), _) => (Health::Critical, "rpo.error", limit),
         (None, Some(limit)) => (Health::Warning, "rpo.warn", limit),
         (None, None) => return None,
@@ -304,7 +304,7 @@ fn summary(status: &NodeView) -> String {
 fn performance(status: &NodeView, group: &GroupView) -> Vec<String> {
     let name = &group.name;
     let limit = |seconds: Option<f64>| seconds.map(|seconds| seconds.to_string()).unwrap_or_default();
-    let rpo = group.rpo.unwrap_or_default();
+    let rpo = group.rpo.clone().unwrap_or_default();
     let (warn, error) = (limit(rpo.warn_seconds), limit(rpo.error_seconds));
     let lag = lag_of(group, &their_halves(status, group));
     let lag = lag.map(|lag| format!("lag_{name}={}s;{warn};{error}", (lag * 1000.0).round() / 1000.0));

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use toolkit::screen::{Colour, Paint, clean};
-use units::exact::{duration_text, show_seconds, show_size};
+use units::exact::{duration_text, show_rate, show_seconds, show_size};
 
-use super::lag_text;
 use super::table::titled;
+use super::{ladder_words, lag_text, rpo_words, time_words};
 use crate::api::{GroupQueue, LatencyClasses, QueueLogState, QueueView, Role};
 
 const WIDTH: usize = 10;
@@ -29,6 +29,12 @@ pub fn page(group: &GroupQueue, paint: &Paint) -> String {
     }
     let queue = &group.queue;
     let mut line = |title: &str, content: &str| text += &titled(title, WIDTH, content);
+    if let Some(ladder) = &group.mode_ladder {
+        line("Acts as", &ladder_words((&group.mode, &group.effective_mode), ladder));
+    }
+    if let Some(settings) = settings(group) {
+        line("Settings", &settings);
+    }
     line("Fill", &format!("{} {}", bar(queue.filled_share().unwrap_or_default().min(1.0)), fill(queue)));
     if let Some(disk) = disk(queue) {
         line("On disk", &disk);
@@ -49,6 +55,13 @@ pub fn page(group: &GroupQueue, paint: &Paint) -> String {
         line("Points", &points);
     }
     line("Behind", &(lag_text(group.lag_bytes, group.lag_seconds) + &oldest_write(queue)));
+    if let Some(point) = &group.recovery_point {
+        let time = time_words(point.time.as_deref());
+        line("Copy at", &format!("{} (primary's clock), sequence {}", clean(time), point.sequence));
+    }
+    if let Some(rpo) = group.rpo.as_ref().and_then(rpo_words) {
+        line("RPO", &clean(&rpo));
+    }
     line("Peak", &format!("{}{} since the start of the daemon", peak(queue), oldest(queue.lag_hwm_s)));
     if let Some(late) = late_peak(queue) {
         line("", &format!("{late} since the peaks were reset"));
@@ -58,6 +71,15 @@ pub fn page(group: &GroupQueue, paint: &Paint) -> String {
         line("Waits", &waits);
     }
     text
+}
+
+/// `policy degrade, a full queue: block, weight 10; at most 20 Mbit/s on the link now`; `None`: nothing of it is known.
+fn settings(group: &GroupQueue) -> Option<String> {
+    let words = [("policy", &group.policy), ("a full queue:", &group.when_full), ("weight", &group.link_weight)];
+    let words = words.into_iter().filter_map(|(what, value)| Some(format!("{what} {}", clean(value.as_deref()?))));
+    let words = words.collect::<Vec<_>>().join(", ");
+    let rate = group.allowed_bytes_per_s.map(|rate| format!("; at most {} on the link now", show_rate(rate as f64)));
+    (!words.is_empty()).then(|| words + &rate.unwrap_or_default())
 }
 
 /// `18.2 MiB of 64 MiB (28 %), 290 of 4194304 writes`.
@@ -200,7 +222,7 @@ fn percent(part: u64, whole: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::GroupState;
+    use crate::api::{GroupState, ModeLadderView, RecoveryPoint, RpoState, RpoView};
 
     fn group() -> GroupQueue {
         GroupQueue {
@@ -209,6 +231,24 @@ mod tests {
             role: Role::Primary,
             state: GroupState::Replicating,
             mode: "async".to_owned(),
+            effective_mode: "superasync".to_owned(),
+            mode_ladder: Some(ModeLadderView {
+                lowered_s: 61.0,
+                reason: "a write took 1.2 s".to_owned(),
+                returns_in_s: None,
+            }),
+            policy: Some("degrade".to_owned()),
+            when_full: Some("block".to_owned()),
+            link_weight: Some("10".to_owned()),
+            allowed_bytes_per_s: Some(2_500_000),
+            rpo: Some(RpoView {
+                warn_seconds: Some(4.0),
+                error_seconds: Some(300.0),
+                hold_off_seconds: Some(5.0),
+                state: RpoState::Warn,
+                state_s: Some(7.5),
+            }),
+            recovery_point: Some(RecoveryPoint { sequence: 4711, time: Some("2026-11-30T12:00:00Z".to_owned()) }),
             queue: QueueView {
                 bytes: 16 << 20,
                 items: 290,
@@ -240,11 +280,15 @@ mod tests {
     fn a_page_says_how_full_it_is_and_when_it_will_be() {
         let text = page(&group(), &Paint::plain());
         let wanted = "db  primary on alpha, mode async, replicating\n  \
+            Acts as   acts as superasync for 1 min 1 s: a write took 1.2 s; async again once the line has been good for a while\n  \
+            Settings  policy degrade, a full queue: block, weight 10; at most 20.0 Mbit/s on the link now\n  \
             Fill      [#########.....................] 16 MiB of 64 MiB (25 %), 290 of 1000 writes\n  \
             In        3 MiB/s\n  \
             Out       1 MiB/s\n  \
             Full in   24 s\n  \
             Behind    16 MiB, 4.9 s; the oldest write waits for 4.5 s\n  \
+            Copy at   2026-11-30T12:00:00Z (primary's clock), sequence 4711\n  \
+            RPO       warn for 7.5 s: the lag is to stay within 4.0 s (rpo.warn), 5 min (rpo.error)\n  \
             Peak      32 MiB (50 %), 480 writes, 12 s behind since the start of the daemon\n  \
             \u{20}         20 MiB, 300 writes, 5.5 s behind since the peaks were reset\n  \
             Writers   no writer waited; 0 wait now\n";

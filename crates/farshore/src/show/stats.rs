@@ -5,7 +5,7 @@ use units::exact::show_size;
 use units::quantities::{Seconds, show_time};
 
 use super::table::{Table, TableCell, plain};
-use crate::api::{GroupStats, RequestRates, Role, StatsReport, VolumeStats};
+use crate::api::{GroupStats, LinkStats, RequestRates, Role, StatsReport, VolumeStats};
 
 const HEAD: [&str; 13] = [
     "NAME", "ROLE", "STATE", "R/S", "W/S", "READ/S", "WRITE/S", "R TIME", "W TIME", "WAITS", "PEAK", "NET/S",
@@ -21,7 +21,17 @@ pub fn table(report: &StatsReport, paint: &Paint) -> String {
             table.row(volume_row(volume));
         }
     }
+    report.links.iter().for_each(|link| table.row(link_row(link)));
     table.text("", paint) + "\n"
+}
+
+/// What is on the line, of all groups: behind compression, and with what is no content.
+fn link_row(link: &LinkStats) -> [TableCell; 13] {
+    let mut row = [(); 13].map(|()| plain(""));
+    let net = link.sent_bytes_per_s.map_or("-".to_owned(), rate);
+    (row[0], row[1], row[2]) = (plain(&link.node), plain("link"), plain(link.link.as_str()));
+    row[11] = plain(&net);
+    row
 }
 
 fn group_row(group: &GroupStats) -> [TableCell; 13] {
@@ -32,7 +42,10 @@ fn group_row(group: &GroupStats) -> [TableCell; 13] {
         Some(bytes) => format!("{} in the journal", show_size(bytes)),
         None => format!("{}, {} writes", show_size(queue.filled_of().0), queue.items),
     };
-    let peak = if is_primary { show_size(queue.peak_of()) } else { "-".to_owned() };
+    let peak = match is_primary {
+        true => format!("{}, {} writes", show_size(queue.peak_of()), queue.reset_items_hwm),
+        false => "-".to_owned(),
+    };
     let net = if is_primary { rate(group.streamed_bytes_per_s + group.shipped_bytes_per_s) } else { "-".to_owned() };
     [
         plain(&group.name),
@@ -81,7 +94,7 @@ fn rate(bytes_per_s: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{GroupState, QueueView, STATS_SCHEMA};
+    use crate::api::{GroupState, LinkState, QueueView, STATS_SCHEMA};
 
     #[test]
     fn a_group_stands_above_its_volumes() {
@@ -99,7 +112,13 @@ mod tests {
             role: Role::Primary,
             state: GroupState::Replicating,
             requests,
-            queue: QueueView { bytes: 2048, items: 2, reset_waiting_bytes_hwm: 4096, ..QueueView::default() },
+            queue: QueueView {
+                bytes: 2048,
+                items: 2,
+                reset_waiting_bytes_hwm: 4096,
+                reset_items_hwm: 7,
+                ..QueueView::default()
+            },
             unapplied_bytes: None,
             streamed_bytes_per_s: 1024.0,
             shipped_bytes_per_s: 1024.0,
@@ -115,6 +134,12 @@ mod tests {
             time: String::new(),
             seconds: 1.0,
             groups: vec![group],
+            links: vec![LinkStats {
+                node: "beta".to_owned(),
+                link: LinkState::Connected,
+                sent_bytes_per_s: Some(3072.0),
+                received_bytes_per_s: Some(512.0),
+            }],
         };
         let text = table(&report, &Paint::plain());
         let lines: Vec<Vec<&str>> =
@@ -132,11 +157,12 @@ mod tests {
                 "250 µs",
                 "21 ms",
                 "2 KiB, 2 writes",
-                "4 KiB",
+                "4 KiB, 7 writes",
                 "2 KiB",
                 "512 B"
             ]
         );
+        assert_eq!(lines[3], ["beta", "link", "connected", "3 KiB"]);
         assert_eq!(lines[2], ["data", "2.5", "120", "10 KiB", "1 MiB", "250 µs", "21 ms", "8 KiB dirty"]);
     }
 }

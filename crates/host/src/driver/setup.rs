@@ -180,6 +180,11 @@ pub fn node_number(cluster: &str, node: &str) -> NodeId {
     NodeId(tag("node", cluster, node) as u16)
 }
 
+/// The number of a node that meets another one with the same first number.
+pub fn second_node_number(cluster: &str, node: &str) -> NodeId {
+    NodeId(tag("other node", cluster, node) as u16)
+}
+
 fn tag(kind: &str, cluster: &str, name: &str) -> u64 {
     // Names hold no slash, so the text is unambiguous.
     let hash = blake3::hash(format!("farshore {kind} {cluster}/{name}").as_bytes());

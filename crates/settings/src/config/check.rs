@@ -12,7 +12,7 @@ use host::tls::clients::{Grant, Scope};
 use super::clients::{key_of, text_of};
 use super::hooks::{ConfiguredHook, HookUrl};
 use super::{Config, ConfiguredGroup, ConfiguredNode, GROUPS, ListenAddress, is_loopback};
-use crate::names::GroupName;
+use crate::names::{GroupName, NodeName};
 use crate::role_hooks::{RoleHook, wrong_command};
 use crate::sheet::Sheet;
 use crate::{limits, suggest};
@@ -36,18 +36,30 @@ pub(super) fn check(config: &Config, sheet: &mut Sheet<'_>) {
     check_hooks(config, sheet);
 }
 
-/// Two groups in some millions have the same number on links, and two nodes in some ten thousand.
+/// Two groups in some millions have the same number on links. So have two nodes of one in some ten thousand: one of them has another then, and
+/// rarely that one is taken too.
 fn check_numbers(config: &Config, sheet: &mut Sheet<'_>) {
-    let nodes = config.nodes.iter().map(|node| ("node", node.name.as_str(), u32::from(config.node_id(&node.name).0)));
-    let groups = config.groups.iter().map(|group| ("group", group.name.as_str(), config.group_id(group).0));
-    let mut numbers = BTreeMap::new();
-    for (kind, name, number) in nodes.chain(groups) {
-        if let Some(other) = numbers.insert((kind, number), name) {
-            sheet.at_path(
-                &format!("{kind}s.{name}"),
-                format!("{kind} {name} has by chance the same number on links as {kind} {other}; give one of them another name"),
-            );
+    let mut complain = |kind: &str, name: &str, other: &str| {
+        sheet.at_path(
+            &format!("{kind}s.{name}"),
+            format!(
+                "{kind} {name} has by chance the same number on links as {kind} {other}; give one of them another name"
+            ),
+        );
+    };
+    let mut groups = BTreeMap::new();
+    for group in &config.groups {
+        if let Some(other) = groups.insert(config.group_id(group).0, group.name.as_str()) {
+            complain("group", group.name.as_str(), other);
         }
+    }
+    let mut nodes: BTreeMap<u16, Vec<&NodeName>> = BTreeMap::new();
+    for node in &config.nodes {
+        let same = nodes.entry(config.node_id(&node.name).0).or_default();
+        if let Some(other) = same.iter().find(|other| config.meet(other, &node.name)) {
+            complain("node", node.name.as_str(), other.as_str());
+        }
+        same.push(&node.name);
     }
 }
 

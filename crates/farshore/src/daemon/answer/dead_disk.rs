@@ -6,7 +6,7 @@
 //! * a disk that has come counts for nothing, and is taken where the peer has what counts.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use super::apply::ConfigDesk;
 use super::failed_disks::{DISK_PATIENCE, dead_disks};
 use super::lending::ended_meanwhile;
 use super::resets::snapshot_of;
+use super::switchover::begins_reload;
 use super::{CHANGE_PATIENCE, Desk, beside, turn};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, ErrorCode, NodeView, Reply, VolumeView};
@@ -58,7 +59,8 @@ fn is_dead(found: &GroupSnapshot, at: usize) -> bool {
 fn says_of_disk(shown: &VolumeView) -> Option<(RefusalCode, &'static str)> {
     let leaves = (RefusalCode::VolumeDetached, "it is detached on PEER, or is about to be");
     let is_dead = (RefusalCode::PeerFailed, "its disk on PEER tells of an error: type this there ('--on PEER')");
-    shown.detached.then_some(leaves).or(shown.device_failed.then_some(is_dead))
+    let has_failed = shown.device_failed.unwrap_or(shown.error.is_some());
+    shown.detached.then_some(leaves).or(has_failed.then_some(is_dead))
 }
 
 /// Why the volume `at` this position is not given up by a word; `None`: the peer has what counts.
@@ -202,7 +204,7 @@ impl DiskDesk<'_> {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
         };
-        let held = match self.0.role_changes.begin(name, RoleChange::Reload, self.0.node.as_str()) {
+        let held = match begins_reload(self.0, name) {
             Ok(held) => held,
             Err(refusal) => return Ok(refusal),
         };
@@ -221,7 +223,7 @@ impl DiskDesk<'_> {
         let warnings = match reply {
             Reply::Ok { warnings, .. } => warnings,
             Reply::Error { refusal: Some(refusal), .. } if refusal.code == DeskRefusal::NotDoneYet.word() => {
-                self.0.late.0.borrow_mut().insert(name.to_owned());
+                self.0.late.is_late(name, volume, (change, before.filter(|_| was_taken_up)));
                 let message = format!(
                     "{name}: it is on record, and the group has not come to rest, as a disk owes it an answer: its export is closed, and it \
                      starts anew when it has that. If the disk hangs for good, restart the daemon of this node"
@@ -269,7 +271,7 @@ impl DiskDesk<'_> {
         }
         let why = match ConfigDesk(self.0).begins_anew_alone(name, held).await? {
             Reply::Error { refusal: Some(refusal), .. } if refusal.code == DeskRefusal::NotDoneYet.word() => {
-                self.0.late.0.borrow_mut().insert(name.to_owned());
+                dead.iter().for_each(|volume| self.0.late.is_late(name, volume, (DiskChange::Detach, None)));
                 "it has not come to rest, as a disk owes it an answer, and begins anew when it has that: type this again then. If the disk hangs \
                  for good, restart the daemon of this node first"
                     .to_owned()
@@ -463,38 +465,103 @@ impl Drop for LeavingVolume<'_> {
 
 /// Groups that were told to begin anew, and had not come to rest when nobody waited any longer.
 #[derive(Default)]
-pub(super) struct LateGroups(RefCell<BTreeSet<String>>);
+pub(super) struct LateGroups(RefCell<BTreeMap<String, LateGroup>>);
+
+#[derive(Default)]
+struct LateGroup {
+    /// What was on record before the disk was attached with which it is to begin.
+    before: Option<WrittenRecords>,
+    /// Volumes with which it does not begin: the run that goes on for now has them still.
+    detached: BTreeSet<String>,
+    is_awaited: bool,
+}
+
+impl LateGroups {
+    fn is_late(&self, group: &str, volume: &str, (change, before): (DiskChange, Option<WrittenRecords>)) {
+        let mut all = self.0.borrow_mut();
+        let late = all.entry(group.to_owned()).or_default();
+        match change {
+            DiskChange::Detach => {
+                late.detached.insert(volume.to_owned());
+                late.before = None;
+            }
+            DiskChange::Attach => {
+                late.detached.remove(volume);
+                late.before = late.before.take().or(before);
+            }
+        }
+    }
+
+    /// Those of which nobody waits that they leave.
+    fn take_unawaited(&self) -> Vec<String> {
+        let mut all = self.0.borrow_mut();
+        let is_awaited = all.iter_mut().map(|(group, late)| (group, std::mem::replace(&mut late.is_awaited, true)));
+        is_awaited.filter(|(_, is_awaited)| !is_awaited).map(|(group, _)| group.clone()).collect()
+    }
+
+    fn has_left(&self, group: &str) -> Option<WrittenRecords> {
+        self.0.borrow_mut().remove(group)?.before
+    }
+}
+
+/// As they are for whoever is about to give the same up at the other node.
+pub(super) fn show_leaving(desk: &Desk, view: &mut NodeView) {
+    desk.leaving.show(view);
+    let late = desk.late.0.borrow();
+    for group in &mut view.groups {
+        let Some(LateGroup { detached, .. }) = late.get(&group.name) else { continue };
+        let leave = |volume: &&mut VolumeView| detached.contains(&volume.name);
+        group.volumes.iter_mut().filter(leave).for_each(|volume| volume.detached = true);
+    }
+}
 
 /// They come again once they have left, whoever typed that.
 pub(super) fn bring_back(desk: &Rc<Desk>) {
-    for group in desk.late.0.take() {
+    for group in desk.late.take_unawaited() {
         let desk = desk.clone();
         spawn_local(async move {
-            match comes_when_left(&desk, &group).await {
-                Ok(()) => desk.operations.came_back(&group, desk.refused.why(&group).as_deref()),
+            match comes_again(&desk, &group).await {
+                Ok(failed) => desk.operations.came_back(&group, failed.as_deref()),
                 Err(Gone) => tracing::warn!("{group}: it does not begin anew, as the daemon ends"),
             }
         });
     }
 }
 
-async fn comes_when_left(desk: &Desk, name: &str) -> Result<(), Gone> {
+/// What became of it, unless it is there as it is on record.
+async fn comes_again(desk: &Desk, group: &str) -> Result<Option<String>, Gone> {
+    let before = comes_when_left(desk, group).await?;
+    let Some(why) = desk.refused.why(group) else { return Ok(None) };
+    let Some(before) = before else {
+        return Ok(Some(format!("{group}: it is on record, and the group is not taken up: {why}")));
+    };
+    let Reply::Error { message, .. } = DiskDesk(desk).put_back(group, (before, why)).await? else { return Ok(None) };
+    tracing::warn!("{message}");
+    Ok(Some(message))
+}
+
+/// What was on record before the disk came that it was to begin with, if one did.
+async fn comes_when_left(desk: &Desk, name: &str) -> Result<Option<WrittenRecords>, Gone> {
     loop {
         sleep(LATE_LOOK).await;
         let config = desk.config();
-        let Some(id) = config.group(name).map(|group| config.group_id(group)) else { return Ok(()) };
+        let Some(id) = config.group(name).map(|group| config.group_id(group)) else {
+            desk.late.has_left(name);
+            return Ok(None);
+        };
         let is_there = || async { Ok(desk.control.snapshot().await?.groups.iter().any(|group| group.status.id == id)) };
         if is_there().await? {
             continue;
         }
         let _alone = desk.changing.lock().await;
+        let before = desk.late.has_left(name);
         // A change of the configuration may have brought it by now, or taken it out.
         let is_known = desk.config().group(name).is_some();
         if is_known && !is_there().await? && !desk.reopener.opening().contains(name) {
             tracing::info!("group {name}: it has come to rest, and begins anew");
             ConfigDesk(desk).comes_back(name).await?;
         }
-        return Ok(());
+        return Ok(before);
     }
 }
 
@@ -507,7 +574,8 @@ mod tests {
     fn an_error_of_another_disk_is_none_of_the_volume() {
         let shown = |wrong: &str, is_set: bool| {
             let mut shown = serde_json::json!({
-                "name": "data", "size_bytes": 1, "device": "/dev/x", "dirty_bytes": 0, "direct": true, "error": "the disk queue hangs"
+                "name": "data", "size_bytes": 1, "device": "/dev/x", "dirty_bytes": 0, "direct": true, "error": "the disk queue hangs",
+                "device_failed": false
             });
             shown[wrong] = is_set.into();
             says_of_disk(&serde_json::from_value(shown).expect("a volume")).map(|(code, _)| code)
@@ -515,5 +583,15 @@ mod tests {
         assert_eq!(shown("device_failed", false), None);
         assert_eq!(shown("device_failed", true), Some(RefusalCode::PeerFailed));
         assert_eq!(shown("detached", true), Some(RefusalCode::VolumeDetached));
+        // An older daemon says the error alone.
+        let mut older = serde_json::json!({
+            "name": "data", "size_bytes": 1, "device": "/dev/x", "dirty_bytes": 0, "direct": true, "error": "the device hangs"
+        });
+        let code = |shown: &serde_json::Value| {
+            says_of_disk(&serde_json::from_value(shown.clone()).expect("a volume")).map(|(code, _)| code)
+        };
+        assert_eq!(code(&older), Some(RefusalCode::PeerFailed));
+        older["error"] = serde_json::Value::Null;
+        assert_eq!(code(&older), None);
     }
 }

@@ -225,7 +225,7 @@ impl GivingUp<'_> {
     /// The peer is to serve still. An earlier run of the daemon had it get ready, and goes on also while the peer is away.
     async fn is_expected(&self, number: Option<u64>) -> Result<(), Reply> {
         match is_expected(self.desk, self.name(), self.peer).await {
-            Err(refusal) if number != Some(0) || is_refused_as(&refusal, DeskRefusal::ReverseOver.word()) => {
+            Err(refusal) if number != Some(0) || !is_refused_as(&refusal, DeskRefusal::PeerNotReached.word()) => {
                 Err(refusal)
             }
             _ => Ok(()),
@@ -482,16 +482,13 @@ fn besides(reply: Reply) -> Vec<String> {
     warnings
 }
 
-/// It was typed before: what has come to nothing so far is tried at once.
+/// It was typed before: what has come to nothing so far is tried at once. The step has begun.
 pub(super) async fn typed_again(
     desk: &Desk,
     order: &ReverseOrder,
     (id, peer): (GroupId, &NodeName),
 ) -> Result<Reply, Gone> {
     let name = order.group.as_str();
-    if !desk.reverses.begins_step(name) {
-        return Ok(Reply::unchanged(format!("{name}: a reverse sync is under way already, and goes on by itself")));
-    }
     let reply = tried_again(desk, order, (id, peer)).await;
     desk.reverses.is_done(name);
     reply
@@ -556,7 +553,7 @@ pub(super) async fn next_step(
     let Some(home) = desk.reverses.home(name).filter(|_| is_known) else { return Ok((PeerStep::Ended, Vec::new())) };
     desk.control.clients(id, ClientsOrder::Forward).await?;
     let Some(GivesUp { discard, has_served, .. }) = home.gives_up else { return Ok((PeerStep::Kept, Vec::new())) };
-    if has_served && !is_typed && is_secondary_there(desk, id).await? {
+    if has_served && !is_typed && is_secondary_there(desk, id).await? && !serves_by_its_word(desk, name, peer).await {
         return Ok((was_demoted(desk, name, peer).await, Vec::new()));
     }
     let (reverse, skip_hooks) = (desk.reverses.id(name).0, home.skip_hooks);
@@ -578,6 +575,13 @@ pub(super) async fn next_step(
         Err(why) => PeerStep::NotPromoted(why),
     };
     Ok((step, warnings))
+}
+
+/// What the link last told may be of before the peer was promoted.
+async fn serves_by_its_word(desk: &Desk, name: &str, peer: &NodeName) -> bool {
+    let asks = ApiRequest::Status { group: Some(name.to_owned()) };
+    let Ok(Reply::Status(theirs)) = (desk.ask_peer)(peer.to_string(), asks).await else { return false };
+    theirs.groups.iter().any(|shown| shown.name == name && shown.role == crate::api::Role::Primary)
 }
 
 async fn is_secondary_there(desk: &Desk, id: GroupId) -> Result<bool, Gone> {

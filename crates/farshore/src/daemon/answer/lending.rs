@@ -12,7 +12,7 @@ use settings::limits::{REVERSE_AGAIN_AFTER, REVERSE_HANDOVER_PATIENCE, REVERSE_Q
 use tokio::time::sleep;
 
 use super::Desk;
-use crate::api::refusals::DeskRefusal;
+use crate::api::refusals::{DeskRefusal, RefusalView};
 use crate::api::{ApiRequest, Reply};
 use crate::daemon::reverses::{ReverseId, ReversePlace};
 use crate::daemon::role_hooks::Candidate;
@@ -124,17 +124,7 @@ pub(super) fn in_reverse(desk: &Desk, name: &str, (is_home, ends): (bool, bool))
 /// # Errors
 /// Why it does not say.
 pub(super) async fn asks(desk: &Desk, name: &str, peer: &NodeName, is_home: bool) -> Result<bool, String> {
-    asks_at_rest(desk, name, peer, (is_home, false)).await
-}
-
-/// `at_rest`: nothing of it is to be under way there.
-async fn asks_at_rest(
-    desk: &Desk,
-    name: &str,
-    peer: &NodeName,
-    (is_home, at_rest): (bool, bool),
-) -> Result<bool, String> {
-    let reply = (desk.ask_peer)(peer.to_string(), in_reverse(desk, name, (is_home, at_rest))).await;
+    let reply = (desk.ask_peer)(peer.to_string(), in_reverse(desk, name, (is_home, false))).await;
     match is_over_there(&reply) {
         true => Ok(false),
         false => answered(reply).map(|()| true),
@@ -147,16 +137,25 @@ async fn asks_at_rest(
 /// # Errors
 /// The answer to whoever began it.
 pub(super) async fn is_expected(desk: &Desk, name: &str, peer: &NodeName) -> Result<(), Reply> {
-    let nothing = format!("{name}: nothing was changed: node {peer}");
-    let (code, why) = match asks_at_rest(desk, name, peer, (false, true)).await {
-        Ok(true) => return Ok(()),
-        Ok(false) => (DeskRefusal::ReverseOver, "was told meanwhile to serve no clients of this node".to_owned()),
-        Err(why) => (
-            DeskRefusal::PeerNotReached,
-            format!("does not say whether it is to serve clients of this node still: {why}"),
-        ),
+    let reply = (desk.ask_peer)(peer.to_string(), in_reverse(desk, name, (false, true))).await;
+    let refused = |(refusal, why): (RefusalView, String)| {
+        Reply::refused(refusal, format!("{name}: nothing was changed: node {peer} {why}"))
     };
-    Err(Reply::refused(code, format!("{nothing} {why}")))
+    speaks_against(reply).map_err(refused)
+}
+
+/// What the peer says against it, or that it says nothing.
+fn speaks_against(reply: Result<Reply, String>) -> Result<(), (RefusalView, String)> {
+    if is_over_there(&reply) {
+        let why = "was told meanwhile to serve no clients of this node".to_owned();
+        return Err((DeskRefusal::ReverseOver.into(), why));
+    }
+    // It is there, and does something else just now: that is no silence.
+    let is_changing = matches!(&reply, Ok(Reply::Error { refusal: Some(refusal), .. })
+        if refusal.code == RefusalCode::RoleChanging.word());
+    let refusal = if is_changing { RefusalCode::RoleChanging.into() } else { DeskRefusal::PeerNotReached.into() };
+    answered(reply)
+        .map_err(|why| (refusal, format!("does not say whether it is to serve clients of this node still: {why}")))
 }
 
 /// What waits here must not land behind what others have written at the peer since. The error: the record is there still, and so are they.
@@ -437,4 +436,21 @@ async fn is_quiet(desk: &Desk, id: GroupId) -> Result<bool, Gone> {
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer that ends the reverse sync in this moment was taken for one that is away: this node was demoted for it, and nobody served.
+    #[test]
+    fn a_peer_that_is_changing_its_role_is_not_away() {
+        let code = |reply| speaks_against(reply).map_err(|(refusal, _)| refusal.code);
+        let refused = |refusal: RefusalView| Ok(Reply::refused(refusal, "db: no"));
+        assert_eq!(code(Ok(Reply::ok("db: it is on record"))), Ok(()));
+        assert_eq!(code(refused(DeskRefusal::ReverseOver.into())), Err("reverse-over".to_owned()));
+        assert_eq!(code(refused(RefusalCode::RoleChanging.into())), Err("role-changing".to_owned()));
+        assert_eq!(code(refused(DeskRefusal::UnknownGroup.into())), Err("peer-not-reached".to_owned()));
+        assert_eq!(code(Err("timed out".to_owned())), Err("peer-not-reached".to_owned()));
+    }
 }

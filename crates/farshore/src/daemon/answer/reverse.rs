@@ -83,7 +83,7 @@ pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Go
 }
 
 /// The answer where one is under way. One that another command is about to begin, or that did not begin, is waited for: which of the two, the
-/// role tells.
+/// role tells. So is a step that goes on: what that comes to is not known before.
 async fn under_way(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &NodeName)) -> Result<Option<Reply>, Gone> {
     let name = order.group.as_str();
     let until = Instant::now() + REVERSE_STEP_PATIENCE;
@@ -93,7 +93,8 @@ async fn under_way(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &Nod
             let message = format!("{name}: nothing was changed: the group has failed: first 'farshore reset {name}'");
             return Ok(Some(Reply::refused(RefusalCode::GroupFailed, message)));
         }
-        if desk.reverses.is_home(name) && now.is_some_and(|now| !now.starting && now.role == Role::Secondary) {
+        let is_demoted = now.is_some_and(|now| !now.starting && now.role == Role::Secondary);
+        if desk.reverses.is_home(name) && is_demoted && desk.reverses.begins_step(name) {
             return typed_again(desk, order, (id, peer)).await.map(Some);
         }
         if Instant::now() >= until {

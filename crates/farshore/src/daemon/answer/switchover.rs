@@ -25,7 +25,7 @@ use crate::daemon::role_hooks::Candidate;
 use crate::daemon::{attached, view};
 
 /// The peer is about to hand over, and this node is ready for that.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct AnnouncedSwitchover {
     at: Instant,
     skip_hooks: bool,
@@ -40,6 +40,31 @@ impl AnnouncedSwitchover {
     pub(super) fn is_fresh(&self) -> bool {
         self.at.elapsed() < ROLE_HOOK_TIMEOUT.max + limits::HANDOVER_LIMIT_MAX * 2
     }
+
+    /// How much longer the group is not let go of: a peer that has not handed over by then has mostly given that up, which is not heard here.
+    fn holds_for(&self, group: &ConfiguredGroup) -> Duration {
+        let has_command = !group.hooks.command(RoleHook::BeforeDemote).is_empty();
+        let command = if has_command { group.hooks.timeout } else { Duration::ZERO };
+        (command + limits::HANDOVER_LIMIT_MAX).saturating_sub(self.at.elapsed())
+    }
+}
+
+/// The group is about to leave the daemon, to come again or not. A peer that hands over to this node would find nobody.
+///
+/// # Errors
+/// The answer: its role changes, or is about to.
+pub(super) fn begins_reload<'a>(desk: &'a Desk, name: &str) -> Result<RoleChangeUnderWay<'a>, Reply> {
+    if let Ok((id, group)) = desk.find(name)
+        && let Some(announced) = desk.announced.borrow().get(&id)
+        && let left = announced.holds_for(&group).as_secs()
+        && left > 0
+    {
+        let message = format!(
+            "{name}: nothing was changed: the other node is about to hand over to this one; type this again when that is done, or in {left} s"
+        );
+        return Err(Reply::refused(RefusalCode::RoleChanging, message));
+    }
+    desk.role_changes.begin(name, RoleChange::Reload, desk.node.as_str())
 }
 
 impl Desk {
@@ -226,7 +251,8 @@ impl Desk {
         Ok(Reply::ok(format!("{name}: this node takes over when its peer hands over")))
     }
 
-    /// The peer handed over to this node. That is heard by an event, and seen at the next look if that was lost; each grant is tried once.
+    /// The peer handed over to this node. That is heard by an event, and seen at the next look if that was lost; each grant is tried once, and
+    /// again where another change of the role or the start of the group stood in the way.
     pub(super) fn takes_over(self: &Rc<Self>, name: &str) {
         let (desk, name) = (self.clone(), name.to_owned());
         spawn_local(async move {
@@ -248,8 +274,11 @@ impl Desk {
                 is_announced: announced.is_some(),
             };
             let reply = desk.answer(promotion, Asker { node: peer, ..Asker::default() }).await;
-            if let Reply::Error { message, .. } = reply {
-                tracing::warn!("{name}: the peer handed over, and this node is not promoted: {message}");
+            let Reply::Error { message, refusal, .. } = reply else { return };
+            tracing::warn!("{name}: the peer handed over, and this node is not promoted: {message}");
+            if refusal.is_some_and(|refusal| ends_by_itself(&refusal.code)) {
+                desk.granted.borrow_mut().remove(&id);
+                announced.map(|announced| *desk.announced.borrow_mut().entry(id).or_insert(announced));
             }
         });
     }
@@ -299,6 +328,13 @@ impl Desk {
         attached::name_cut_off(&mut reply, &clients);
         Ok(reply)
     }
+}
+
+/// What keeps a node from being promoted is over soon.
+fn ends_by_itself(code: &str) -> bool {
+    let codes =
+        [RefusalCode::RoleChanging.word(), RefusalCode::GroupStarting.word(), DeskRefusal::PromotionUnderWay.word()];
+    codes.contains(&code)
 }
 
 fn is_reverse_over(desk: &Desk, to: &NodeName, order: &SwitchoverOrder) -> Option<Reply> {

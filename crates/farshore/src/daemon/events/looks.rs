@@ -8,13 +8,11 @@ use std::time::{Duration, Instant};
 use settings::events::EventKind;
 use units::exact::show_seconds;
 
+use crate::api::{GroupView, RpoState};
 use crate::events::{NewEvent, unix_ms};
 
 /// Pause between two looks. A look takes a snapshot of the data thread, as a status does.
 pub(in crate::daemon) const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// The lag is back under its threshold for so long before that counts: one that goes up and down is one event, not one per look.
-const MET_AFTER: Duration = Duration::from_secs(5);
-
 /// Thresholds of the lag.
 const LEVELS: [&str; 2] = ["warn", "error"];
 
@@ -31,6 +29,8 @@ pub(in crate::daemon) struct GroupFacts<'a> {
     pub lag: Option<Duration>,
     pub warn: Option<Duration>,
     pub error: Option<Duration>,
+    /// The lag is beyond a threshold, or back under it, for so long before that counts: one that goes up and down is one event, not one per look.
+    pub hold_off: Duration,
 }
 
 /// What was seen before.
@@ -40,6 +40,10 @@ pub(in crate::daemon) struct GroupLooks {
     values: BTreeMap<(String, String), String>,
     /// Thresholds that are passed, by group and level.
     missed: BTreeMap<(String, &'static str), MissedThreshold>,
+    /// Since when the lag is beyond those for which that does not count yet.
+    passed: BTreeMap<(String, &'static str), Instant>,
+    /// What it comes to, by group, and since when.
+    states: BTreeMap<String, (RpoState, Instant)>,
     /// Thresholds that the lag is watched for.
     watched: BTreeSet<(String, &'static str)>,
 }
@@ -62,7 +66,21 @@ impl GroupLooks {
             Some(((group.clone(), level), MissedThreshold { since, met_since: None }))
         });
         let (values, missed) = (values.iter().cloned().collect(), missed.collect());
-        GroupLooks { values, missed, watched: BTreeSet::new() }
+        GroupLooks { values, missed, ..GroupLooks::default() }
+    }
+
+    /// How the group keeps to its thresholds.
+    pub fn show(&self, group: &mut GroupView, now: Instant) {
+        if let Some(rpo) = &mut group.rpo
+            && let Some((state, lasts)) = self.state_of(&group.name, now)
+        {
+            (rpo.state, rpo.state_s) = (state, Some(lasts.as_secs_f64()));
+        }
+    }
+
+    /// And for how long it has been so; `None`: it was not looked at yet.
+    fn state_of(&self, group: &str, now: Instant) -> Option<(RpoState, Duration)> {
+        self.states.get(group).map(|(state, since)| (state.clone(), now.saturating_duration_since(*since)))
     }
 
     /// What is new.
@@ -90,7 +108,23 @@ impl GroupLooks {
             events.extend(self.watches(facts, level, threshold));
             events.extend(self.lag(facts, level, threshold, now));
         }
+        self.note_state(facts.group, now);
         events
+    }
+
+    fn note_state(&mut self, group: &str, now: Instant) {
+        let missed = |level| self.missed.get(&(group.to_owned(), level)).map(|missed| missed.since);
+        let is_watched = LEVELS.iter().any(|level| self.watched.contains(&(group.to_owned(), *level)));
+        let (state, since) = match (missed("error"), missed("warn")) {
+            (Some(since), _) => (RpoState::Error, since),
+            (None, Some(since)) => (RpoState::Warn, since),
+            (None, None) if is_watched => (RpoState::Met, now),
+            (None, None) => (RpoState::Unwatched, now),
+        };
+        let is_new = self.states.get(group).is_none_or(|(before, _)| *before != state);
+        if is_new {
+            self.states.insert(group.to_owned(), (state, since));
+        }
     }
 
     fn value(
@@ -165,19 +199,26 @@ impl GroupLooks {
         let is_missed = lag > threshold;
         let Some(missed) = self.missed.get_mut(&key) else {
             if !is_missed {
+                self.passed.remove(&key);
                 return None;
             }
-            self.missed.insert(key, MissedThreshold { since: now, met_since: None });
+            let since = *self.passed.entry(key.clone()).or_insert(now);
+            let lasts = now.saturating_duration_since(since);
+            if lasts < facts.hold_off {
+                return None;
+            }
+            self.passed.remove(&key);
+            self.missed.insert(key, MissedThreshold { since, met_since: None });
             let text =
                 format!("the copy on {} is {} behind, rpo.{level} is {}", facts.peer, shown(lag), shown(threshold));
-            return Some(event(EventKind::RpoMissed, text));
+            return Some(event(EventKind::RpoMissed, text).with_ms("missed_ms", Some(lasts)));
         };
         if is_missed {
             missed.met_since = None;
             return None;
         }
         let met_since = *missed.met_since.get_or_insert(now);
-        if now.saturating_duration_since(met_since) < MET_AFTER {
+        if now.saturating_duration_since(met_since) < facts.hold_off {
             return None;
         }
         let lasted = met_since.saturating_duration_since(missed.since);
@@ -199,7 +240,9 @@ impl GroupLooks {
         reason: &str,
         now: Instant,
     ) -> Option<NewEvent> {
-        let missed = self.missed.remove(&(facts.group.to_owned(), level))?;
+        let key = (facts.group.to_owned(), level);
+        self.passed.remove(&key);
+        let missed = self.missed.remove(&key)?;
         let lasted = now.saturating_duration_since(missed.since);
         let text = format!("rpo.{level} is not watched here any more: {reason}");
         let event = NewEvent::now(EventKind::RpoMet, text).of_group(facts.group).of_peer(facts.peer);
@@ -231,6 +274,7 @@ mod tests {
             lag: lag_s.map(Duration::from_secs),
             warn: Some(Duration::from_secs(30)),
             error: None,
+            hold_off: Duration::from_secs(5),
         }
     }
 
@@ -296,12 +340,40 @@ mod tests {
             told(events.into_iter().filter(is_alarm).collect())
         };
         assert!(at(0, Some(29)).is_empty());
-        assert_eq!(at(2, Some(31)), ["rpo-missed the copy on beta is 31 s behind, rpo.warn is 30 s"]);
-        assert!(at(4, Some(60)).is_empty() && at(6, Some(10)).is_empty() && at(8, Some(31)).is_empty());
-        assert!(at(10, Some(1)).is_empty() && at(14, Some(1)).is_empty());
-        assert_eq!(at(15, Some(1)), ["rpo-met the copy on beta is within rpo.warn of 30 s again, after 8.0 s"]);
-        assert!(at(20, Some(40)).len() == 1 && at(22, None).is_empty() && at(40, Some(1)).is_empty());
-        assert_eq!(at(45, Some(1)).len(), 1, "a lag that was not known for a while is met again all the same");
+        assert!(at(1, Some(31)).is_empty() && at(3, Some(29)).is_empty() && at(4, Some(31)).is_empty());
+        assert!(at(8, Some(35)).is_empty(), "it came and went");
+        assert_eq!(at(9, Some(36)), ["rpo-missed the copy on beta is 36 s behind, rpo.warn is 30 s"]);
+        assert!(at(10, Some(60)).is_empty() && at(11, Some(10)).is_empty() && at(12, Some(31)).is_empty());
+        assert!(at(14, Some(1)).is_empty() && at(18, Some(1)).is_empty());
+        assert_eq!(at(19, Some(1)), ["rpo-met the copy on beta is within rpo.warn of 30 s again, after 10 s"]);
+        assert!(at(30, Some(40)).is_empty() && at(35, Some(40)).len() == 1);
+        assert!(at(37, None).is_empty() && at(50, Some(1)).is_empty());
+        assert_eq!(at(55, Some(1)).len(), 1, "a lag that was not known for a while is met again all the same");
+    }
+
+    /// Which of it holds now stood nowhere: whoever asked had to find the last event.
+    #[test]
+    fn it_is_known_how_a_group_keeps_to_its_thresholds() {
+        let start = Instant::now();
+        let mut looks = GroupLooks::default();
+        let mut at = |seconds: u64, lag: Option<u64>, is_primary: bool| {
+            let now = start + Duration::from_secs(seconds);
+            let facts =
+                GroupFacts { error: Some(Duration::from_secs(60)), is_primary, ..facts("async", "degrade", lag) };
+            looks.look(&facts, now);
+            looks.state_of("db", now).map(|(state, since)| (state.as_str().to_owned(), since.as_secs()))
+        };
+        let is = |state: &str, seconds| Some((state.to_owned(), seconds));
+        assert_eq!(at(0, None, true), is("unwatched", 0));
+        assert_eq!(at(2, Some(1), true), is("met", 0));
+        assert_eq!(at(10, Some(70), true), is("met", 8), "not for long enough");
+        assert_eq!(at(16, Some(70), true), is("error", 6));
+        assert_eq!(at(18, Some(40), true), is("error", 8));
+        assert_eq!(at(23, Some(40), true), is("warn", 13), "since the lag passed it");
+        assert_eq!(at(24, Some(1), true), is("warn", 14));
+        assert_eq!(at(29, Some(1), true), is("met", 0));
+        assert_eq!(at(30, None, false), is("unwatched", 0));
+        assert_eq!(looks.state_of("web", start), None);
     }
 
     #[test]
