@@ -376,46 +376,6 @@ fn an_old_primary_whose_path_is_corrected_does_not_serve_beside_the_promoted_one
     pair.stop_both();
 }
 
-// proves: P7
-/// A group left the file, another one was served from its devices, and the first came back after a reboot, when samples alone would tell: both
-/// nodes were in step by its records, and their contents differed.
-#[test]
-fn devices_that_another_group_had_meanwhile_are_not_what_they_were() {
-    let mut pair = Pair::replicating(&PairPlan { volumes: &["data"], ..PairPlan::DEFAULT });
-    pair.qemu_io(Side::Near, "data", &["write -P 5 0 64k", "flush"]);
-    pair.wait_for_rest(Side::Near);
-    let with_g = fs::read_to_string(pair.config()).expect("the configuration is there");
-    let at = with_g.find("\n[groups.g]").expect("a group");
-    let other = SECOND.replace("near/web", "near/data").replace("far/web", "far/data");
-    fs::write(pair.config(), format!("{}\n{other}", &with_g[..at])).expect("written");
-    for node in Side::BOTH {
-        _ = pair.run(node, &["config", "apply"]);
-    }
-    pair.done(Side::Near, &["accept-device", "h", "web", "--content-is-good"]);
-    pair.done(Side::Near, &["reset", "h"]);
-    pair.until("they have met", |pair| status_of(pair, Side::Near, "h")["peers"][0]["link"] == "connected");
-    pair.done(Side::Near, &["sync", "h", "--full", "--wait"]);
-    assert!(pair.stop(Side::Far).success());
-    let (is_written, said) = write_to(&pair, "h/web", &["write -P 9 1M 64k", "flush"]);
-    assert!(is_written, "{said}");
-    fs::write(pair.config(), with_g).expect("written");
-    for node in Side::BOTH {
-        fs::remove_file(pair.path(&format!("{}/state/groups/g/fingerprints", node.name()))).expect("a clean stop");
-    }
-    pair.serve(Side::Far);
-    pair.done(Side::Near, &["config", "apply"]);
-    pair.until("they have met", |pair| status_of(pair, Side::Near, GROUP)["peers"][0]["link"] == "connected");
-    for _ in 0..20 {
-        assert_ne!(status_of(&pair, Side::Near, GROUP)["state"], "replicating");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-    let reason = status_of(&pair, Side::Near, GROUP)["reason"].to_string();
-    assert!(reason.contains("sync g --full"), "{reason}");
-    pair.done(Side::Near, &["sync", GROUP, "--full", "--wait"]);
-    pair.stop_both();
-    pair.assert_equal(&["data"]);
-}
-
 /// A `set` that waits behind an apply counted on top of the file of before, and gave the data path back what the apply had replaced. The peer
 /// hears what the data path acts by.
 #[test]

@@ -3,7 +3,6 @@
 //!
 //! `left` in a group's directory has the devices of volumes that left, each with the role that this node had, and when that was.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -87,30 +86,6 @@ pub(super) fn speaks_against(
          so that this node has one role in both{beside}",
         role.word()
     ))
-}
-
-/// Volumes of `group` whose devices were another group's of this node since this one was on record last: bits and generations say nothing of
-/// what was written to them there.
-pub(super) fn used_since(config: &Config, groups: &Path, group: &str) -> BTreeSet<String> {
-    let own = groups.join(group);
-    let written = group_directory::written_unix_ms(&own);
-    let is_later = |former: &Former| match former.left {
-        Leaving::WithGroup(unix_ms) | Leaving::Alone(unix_ms) => unix_ms > written,
-        Leaving::Now => group_directory::written_unix_ms(&groups.join(&former.group)) > written,
-    };
-    let directories = fs::read_dir(groups).into_iter().flatten().flatten().map(|entry| entry.path());
-    let others: Vec<_> = directories.filter(|directory| written > 0 && *directory != own).collect();
-    let was_used = |(volume, device): (String, DeviceId)| {
-        let former = others.iter().flat_map(|directory| formers(config, directory, &device)).find(is_later)?;
-        tracing::warn!(
-            "group {group}: the device of volume {volume} was volume {} of {} since, so its content counts as changed outside",
-            former.volume,
-            former.group
-        );
-        Some(volume)
-    };
-    let devices = device_record::read_devices(&own).ok().flatten().unwrap_or_default();
-    devices.into_iter().filter_map(was_used).collect()
 }
 
 /// Volumes on this device that leave, or have left, the group of this directory.

@@ -1,6 +1,6 @@
 //! Opens everything a node needs and describes it to the data thread. What is wrong with a group keeps that group down alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use super::names::Strays;
 use super::patience::Patience;
 use super::reverses::Reverses;
 use super::seals::{GroupSeals, Seals};
-use super::{left_volumes, link_rate, other_volumes, state_files, terms};
+use super::{link_rate, other_volumes, state_files, terms};
 
 /// What clients may have in flight besides the queues: eight connections with all they are granted, before a socket
 /// waits for memory.
@@ -185,7 +185,6 @@ impl GroupOpening<'_> {
         if let StartDecision::Refused(closed) = look {
             return Err(closed);
         }
-        let used = left_volumes::used_since(self.config, &self.state.join(GROUPS), group.name.as_str());
         if matches!(look, StartDecision::Good { .. }) {
             let converted = other_volumes::convert(self.config, self.node, group);
             converted.map_err(|error| close(&[format!("{error:#}")]))?;
@@ -224,7 +223,7 @@ impl GroupOpening<'_> {
         if !problems.is_empty() {
             return Err(close(&problems));
         }
-        self.with_stores((id, group), (files, detached), (found, begins_as), &used)
+        self.with_stores((id, group), (files, detached), (found, begins_as))
             .map_err(|error| close(&[format!("{error:#}")]))
     }
 
@@ -260,7 +259,6 @@ impl GroupOpening<'_> {
         (id, group): (GroupId, &ConfiguredGroup),
         (files, detached): (Vec<Option<Arc<File>>>, GroupDevices),
         (found, begins_as): (Option<GroupDevices>, Option<Role>),
-        used: &BTreeSet<String>,
     ) -> anyhow::Result<(OpenGroup, GroupSeals)> {
         let directory = group_directory(self.state, group, &self.strays)?;
         let tag = self.config.group_tag(group);
@@ -284,11 +282,10 @@ impl GroupOpening<'_> {
         let mut compared = seals.compare().into_iter();
         // A device that has come was written by nobody of us.
         let came = DetachRecord::of(self.config, self.node, group).known_without_device();
-        let is_changed = |((file, volume), came): ((&Option<Arc<File>>, &ConfiguredVolume), bool)| {
-            let was_written = file.is_some() && compared.next().is_some_and(|changed| changed);
-            (was_written || used.contains(volume.name.as_str())) && file.is_some() && !came
+        let is_changed = |(file, came): (&Option<Arc<File>>, bool)| {
+            file.is_some() && compared.next().is_some_and(|changed| changed) && !came
         };
-        let changed: Vec<bool> = files.iter().zip(&group.volumes).zip(came).map(is_changed).collect();
+        let changed: Vec<bool> = files.iter().zip(came).map(is_changed).collect();
         // Whoever attached before counts on what a failed flush lost: a flush of his would answer for it (rule 12).
         let has_lost = recorded.as_ref().is_some_and(engine::superblock::Superblock::has_lost_caches);
         if has_lost || changed.iter().any(|changed| *changed) {
