@@ -228,13 +228,6 @@ fn a_grant_that_another_change_stands_in_the_way_of_is_tried_again() {
     pair.until("the command of this node runs", |pair| {
         fs::read_to_string(ran(pair)).is_ok_and(|lines| lines.contains("before_demote"))
     });
-    // It would take the group away from under the grant.
-    let config = fs::read_to_string(pair.config()).expect("there");
-    pair.edit_config("window = \"4MiB\"", "window = \"2MiB\"");
-    let (code, refused) = answer(&pair, Side::Far, &["config", "apply"]);
-    assert!(code == 2 && refused["refusal"]["code"] == "role-changing", "{refused}");
-    assert!(refused["message"].to_string().contains("is about to hand over to this one"), "{refused}");
-    fs::write(pair.config(), config).expect("written");
     let promotion = Background::start(pair.command(Side::Far, &["promote", GROUP, "--force"]));
     pair.until("its command runs", |pair| pair.path("runs").exists());
     fs::write(pair.path("hands-over"), "").expect("written");

@@ -452,3 +452,14 @@ fn a_node_that_owes_a_rejoining_volume_does_not_hand_over() {
     assert!(text.contains("needs --force"), "{text}");
     assert_eq!(world.refusal(1, Command::Promote { force: false, entropy: 7 }).code, RefusalCode::VolumeAside);
 }
+
+// proves: P6
+/// A word that finds its goal reached costs the next demotion nothing.
+#[test]
+fn what_is_no_rejoin_is_not_owed() {
+    let mut world = peace(Mode::Async);
+    world.pass(10 * SECOND);
+    assert!(matches!(world.order(0, REJOIN), CommandResult::Unchanged(_)));
+    done(&mut world, Command::Demote);
+    assert!(matches!(world.promote(1, false), CommandResult::Done(_)));
+}

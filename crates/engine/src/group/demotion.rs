@@ -13,6 +13,7 @@ pub(super) fn become_secondary(group: &mut Group, cx: &mut Cx, handed_over: bool
     let Group { common, primary, secondary, .. } = group;
     let (position, wall) = (common.last_position(), common.numbers.last_wall());
     primary.fall_to_logging(common, cx, why);
+    primary.peer.wanted.is_filled();
     let acted_as = common.settings.mode;
     end_lowering(primary, common, cx, acted_as, "this node is primary no longer");
     common.sb.demoted(position, handed_over, common.settings.as_set().mode, wall);

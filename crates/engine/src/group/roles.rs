@@ -71,7 +71,7 @@ impl Group {
         let has_all = |hello: &GroupHello| hello.detached.is_empty() && hello.unfilled.is_empty();
         let lacks_none = self.primary.peer.greeting.hello().is_none_or(has_all);
         // Nor is it known to have what a volume that rejoins was written beside the order, before a sync has taken the volume in.
-        let owes_sync = !self.primary.peer.wanted.fills().is_empty();
+        let owes_sync = self.primary.peer.wanted.owes_rejoin();
         let is_whole = lacks_none && self.common.sb.aside.is_empty() && !owes_sync;
         let clean = (all_there && dirty_bytes == 0 && is_whole) || injected(Fault::HandoverWithoutDrain);
         become_secondary(self, cx, clean, "demoted");

@@ -3,7 +3,7 @@
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer, TimerKey};
 use crate::formats::identity::Role;
-use crate::ids::{CommandId, Generation, VolumeSet};
+use crate::ids::{CommandId, Generation, VolumeId, VolumeSet};
 use crate::peer::Peer;
 use crate::peer::meeting::why_apart;
 use crate::peer::reconcile::closed_words;
@@ -40,6 +40,8 @@ pub(crate) struct WantedSyncs {
     permits: PermitEvents,
     /// Volumes that an operator has the peer's devices filled of, until the peer takes a sync up.
     fills: VolumeSet,
+    /// Volumes that were set aside and rejoin, until then.
+    rejoins: VolumeSet,
 }
 
 impl WantedSyncs {
@@ -52,9 +54,19 @@ impl WantedSyncs {
         self.fills
     }
 
-    /// The peer has taken up a sync that fills them.
+    /// A volume that was set aside is part of the order again, once a sync has taken it in.
+    pub fn rejoin(&mut self, volume: VolumeId) {
+        _ = self.rejoins.insert(volume);
+    }
+
+    /// The peer is still without what was written to a volume beside the order.
+    pub fn owes_rejoin(self) -> bool {
+        !self.rejoins.is_empty()
+    }
+
+    /// The peer has taken up a sync that fills them, or this node is primary no more.
     pub fn is_filled(&mut self) {
-        self.fills = VolumeSet::default();
+        (self.fills, self.rejoins) = (VolumeSet::default(), VolumeSet::default());
     }
 
     /// A full sync over the peer that is connected is ordered, or is not any more.

@@ -331,10 +331,6 @@ pub(crate) fn probe_result(peer: &mut Peer, common: &mut GroupCommon, cx: &mut C
         return common.protocol_error(cx, "an answer to a comparison that was not sent to it");
     }
     let Some(looked) = run.is_answered(header.seq) else { return };
-    if !common.lifecycle.is_running() {
-        // A demotion has stored the bits already: what differs would be lost with its process.
-        return run.look_again(looked);
-    }
     if header.flags & flags::EQUAL != 0 {
         cx.coverage.hit(CoveragePoint::ProbeEqual);
         if looked.look == Look::Repaired {

@@ -99,6 +99,7 @@ pub(crate) fn command_rejoin(
         return common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Unchanged(text.into()) }));
     }
     cx.coverage.hit(CoveragePoint::Rejoined);
+    primary.peer.wanted.rejoin(volume);
     common.volumes.copy_of(volume).set_aside(false);
     cx.event(common.id(), Event::Rejoins { volume });
     let dirty = ShownSize(common.volumes.copy_of(volume).dirty.dirty_bytes());

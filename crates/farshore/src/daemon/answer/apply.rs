@@ -18,7 +18,6 @@ use settings::{Config, ConfiguredGroup, NodeName};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{sleep, timeout, timeout_at};
 
-use super::switchover::begins_reload;
 use super::{CHANGE_PATIENCE, Desk, beside, turn};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{CONFIG_PLAN_SCHEMA, ConfigAction, ConfigPlan, ConfigStep, ErrorCode, Reply};
@@ -28,7 +27,7 @@ use crate::daemon::disk_queue::QueuePlace;
 use crate::daemon::group_directory::{self, GROUPS};
 use crate::daemon::other_volumes::{OtherVolumes, Prepared};
 use crate::daemon::reconnect::{HeldWriters, ReconnectReason, reconnect};
-use crate::daemon::role_changes::RoleChangeUnderWay;
+use crate::daemon::role_changes::{RoleChange, RoleChangeUnderWay};
 
 /// How long a file and its devices are read. A disk that hangs is given up by then.
 const READ_PATIENCE: Duration = Duration::from_secs(10);
@@ -98,7 +97,7 @@ impl ConfigDesk<'_> {
         }
         let mut held = Vec::new();
         for group in plan.steps.iter().filter(|step| leaves(step)).filter_map(|step| step.group.as_ref()) {
-            match begins_reload(self.0, group) {
+            match self.0.role_changes.begin(group, RoleChange::Reload, self.0.node.as_str()) {
                 Ok(change) => held.push(change),
                 Err(refusal) => return Ok(refusal),
             }

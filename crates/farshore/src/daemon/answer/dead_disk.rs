@@ -24,7 +24,6 @@ use super::apply::ConfigDesk;
 use super::failed_disks::{DISK_PATIENCE, dead_disks};
 use super::lending::ended_meanwhile;
 use super::resets::snapshot_of;
-use super::switchover::begins_reload;
 use super::{CHANGE_PATIENCE, Desk, beside, turn};
 use crate::api::refusals::DeskRefusal;
 use crate::api::{ApiRequest, ErrorCode, NodeView, Reply, VolumeView};
@@ -204,7 +203,7 @@ impl DiskDesk<'_> {
             Ok(alone) => alone,
             Err(refusal) => return Ok(refusal),
         };
-        let held = match begins_reload(self.0, name) {
+        let held = match self.0.role_changes.begin(name, RoleChange::Reload, self.0.node.as_str()) {
             Ok(held) => held,
             Err(refusal) => return Ok(refusal),
         };
@@ -542,6 +541,7 @@ async fn comes_again(desk: &Desk, group: &str) -> Result<Option<String>, Gone> {
 
 /// What was on record before the disk came that it was to begin with, if one did.
 async fn comes_when_left(desk: &Desk, name: &str) -> Result<Option<WrittenRecords>, Gone> {
+    let mut leaves = None;
     loop {
         sleep(LATE_LOOK).await;
         let config = desk.config();
@@ -549,15 +549,23 @@ async fn comes_when_left(desk: &Desk, name: &str) -> Result<Option<WrittenRecord
             desk.late.has_left(name);
             return Ok(None);
         };
-        let is_there = || async { Ok(desk.control.snapshot().await?.groups.iter().any(|group| group.status.id == id)) };
-        if is_there().await? {
-            continue;
+        let run = || async {
+            let groups = desk.control.snapshot().await?.groups;
+            Ok(groups.iter().find(|group| group.status.id == id).map(|group| group.status.identity.incarnation))
+        };
+        if let Some(there) = run().await? {
+            if *leaves.get_or_insert(there) == there {
+                continue;
+            }
+            // Somebody else has brought it back between two looks: what is late of the run before says nothing of this one.
+            desk.late.has_left(name);
+            return Ok(None);
         }
         let _alone = desk.changing.lock().await;
         let before = desk.late.has_left(name);
         // A change of the configuration may have brought it by now, or taken it out.
         let is_known = desk.config().group(name).is_some();
-        if is_known && !is_there().await? && !desk.reopener.opening().contains(name) {
+        if is_known && run().await?.is_none() && !desk.reopener.opening().contains(name) {
             tracing::info!("group {name}: it has come to rest, and begins anew");
             ConfigDesk(desk).comes_back(name).await?;
         }

@@ -40,31 +40,6 @@ impl AnnouncedSwitchover {
     pub(super) fn is_fresh(&self) -> bool {
         self.at.elapsed() < ROLE_HOOK_TIMEOUT.max + limits::HANDOVER_LIMIT_MAX * 2
     }
-
-    /// How much longer the group is not let go of: a peer that has not handed over by then has mostly given that up, which is not heard here.
-    fn holds_for(&self, group: &ConfiguredGroup) -> Duration {
-        let has_command = !group.hooks.command(RoleHook::BeforeDemote).is_empty();
-        let command = if has_command { group.hooks.timeout } else { Duration::ZERO };
-        (command + limits::HANDOVER_LIMIT_MAX).saturating_sub(self.at.elapsed())
-    }
-}
-
-/// The group is about to leave the daemon, to come again or not. A peer that hands over to this node would find nobody.
-///
-/// # Errors
-/// The answer: its role changes, or is about to.
-pub(super) fn begins_reload<'a>(desk: &'a Desk, name: &str) -> Result<RoleChangeUnderWay<'a>, Reply> {
-    if let Ok((id, group)) = desk.find(name)
-        && let Some(announced) = desk.announced.borrow().get(&id)
-        && let left = announced.holds_for(&group).as_secs()
-        && left > 0
-    {
-        let message = format!(
-            "{name}: nothing was changed: the other node is about to hand over to this one; type this again when that is done, or in {left} s"
-        );
-        return Err(Reply::refused(RefusalCode::RoleChanging, message));
-    }
-    desk.role_changes.begin(name, RoleChange::Reload, desk.node.as_str())
 }
 
 impl Desk {
