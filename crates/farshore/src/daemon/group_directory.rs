@@ -1,6 +1,7 @@
 //! Where what is recorded of a group lies, and whether anything is.
 
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
@@ -30,6 +31,15 @@ pub(super) fn written_unix_ms(directory: &Path) -> u64 {
     let written = directory.join("superblock").metadata().and_then(|facts| facts.modified()).ok();
     let since = written.and_then(|written| written.duration_since(UNIX_EPOCH).ok());
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// When it came to stand there, if that was later: it was prepared beside, and took its place.
+pub(super) fn in_place_unix_ms(directory: &Path) -> u64 {
+    let changed = directory.join("superblock").metadata().map_or(0, |facts| {
+        let ms = facts.ctime().saturating_mul(1000).saturating_add(facts.ctime_nsec() / 1_000_000);
+        u64::try_from(ms).unwrap_or(0)
+    });
+    changed.max(written_unix_ms(directory))
 }
 
 /// Whether another process has the group of `directory` open. One that opens it in this moment is patient.

@@ -93,7 +93,8 @@ pub(super) fn speaks_against(
 /// what was written to them there.
 pub(super) fn used_since(config: &Config, groups: &Path, group: &str) -> BTreeSet<String> {
     let own = groups.join(group);
-    let written = group_directory::written_unix_ms(&own);
+    // A volume that comes leaves the other group while both records are prepared: these take their places behind that.
+    let written = group_directory::in_place_unix_ms(&own);
     let is_later = |former: &Former| match former.left {
         Leaving::WithGroup(unix_ms) | Leaving::Alone(unix_ms) => unix_ms > written,
         Leaving::Now => group_directory::written_unix_ms(&groups.join(&former.group)) > written,
