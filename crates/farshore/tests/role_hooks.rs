@@ -46,7 +46,7 @@ fn lines_of(path: &Path) -> Vec<String> {
 }
 
 /// A command with `--json`: its exit code, and its one answer.
-pub(crate) fn answer(pair: &Pair, node: Side, words: &[&str]) -> (i32, Value) {
+fn answer(pair: &Pair, node: Side, words: &[&str]) -> (i32, Value) {
     let output = pair.run(node, &[words, &["--json"]].concat());
     let object: Value = serde_json::from_slice(&output.stdout).expect("it answers as JSON");
     (output.status.code().expect("it ends"), object["answers"][0].clone())

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use crate::common::{Background, GROUP, Pair, PairPlan, Side};
-use crate::role_hooks::{answer, pair as with_hooks, ran};
+use crate::role_hooks::{pair as with_hooks, ran};
 
 const VOLUMES: [&str; 2] = ["data", "log"];
 
