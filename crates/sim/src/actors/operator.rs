@@ -17,6 +17,9 @@ use crate::world::{World, WorldEvent, resets};
 /// The node is down for so long while its device is enlarged.
 const ENLARGED_WITHIN_NS: u64 = 200_000_000;
 
+/// Whoever has no copy for so long enlarges the device that is too small, trouble or not.
+const LONG_WITHOUT_COPY_NS: u64 = 1_500_000_000_000;
+
 /// A plan that takes several commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OperatorPlan {
@@ -225,7 +228,7 @@ impl Operator {
         let (Some(p), Some(s)) = (world.glance(primary, group), world.glance(other, group)) else {
             return;
         };
-        if self.healing && Operator::enlarges_what_is_too_small(world, group) {
+        if (self.healing || world.now() > LONG_WITHOUT_COPY_NS) && Operator::enlarges_what_is_too_small(world, group) {
             return;
         }
         if !self.healing && Operator::changes_nothing(world, [primary, other], group) {

@@ -541,7 +541,6 @@ async fn comes_again(desk: &Desk, group: &str) -> Result<Option<String>, Gone> {
 
 /// What was on record before the disk came that it was to begin with, if one did.
 async fn comes_when_left(desk: &Desk, name: &str) -> Result<Option<WrittenRecords>, Gone> {
-    let mut leaves = None;
     loop {
         sleep(LATE_LOOK).await;
         let config = desk.config();
@@ -549,23 +548,24 @@ async fn comes_when_left(desk: &Desk, name: &str) -> Result<Option<WrittenRecord
             desk.late.has_left(name);
             return Ok(None);
         };
-        let run = || async {
+        let is_leaving = || async {
             let groups = desk.control.snapshot().await?.groups;
-            Ok(groups.iter().find(|group| group.status.id == id).map(|group| group.status.identity.incarnation))
+            Ok(groups.iter().find(|group| group.status.id == id).map(|group| group.is_leaving))
         };
-        if let Some(there) = run().await? {
-            if *leaves.get_or_insert(there) == there {
-                continue;
+        match is_leaving().await? {
+            Some(true) => continue,
+            Some(false) => {
+                // Somebody else has brought it back between two looks: what is late of the run before says nothing of this one.
+                desk.late.has_left(name);
+                return Ok(None);
             }
-            // Somebody else has brought it back between two looks: what is late of the run before says nothing of this one.
-            desk.late.has_left(name);
-            return Ok(None);
+            None => {}
         }
         let _alone = desk.changing.lock().await;
         let before = desk.late.has_left(name);
         // A change of the configuration may have brought it by now, or taken it out.
         let is_known = desk.config().group(name).is_some();
-        if is_known && run().await?.is_none() && !desk.reopener.opening().contains(name) {
+        if is_known && is_leaving().await?.is_none() && !desk.reopener.opening().contains(name) {
             tracing::info!("group {name}: it has come to rest, and begins anew");
             ConfigDesk(desk).comes_back(name).await?;
         }
