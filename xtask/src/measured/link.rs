@@ -197,3 +197,99 @@ pub fn paper(rows: &[Row]) -> Result<String> {
     ];
     Ok(table(&head, &rows.iter().map(line).collect::<Result<Vec<_>>>()?))
 }
+
+/// What the log of the queue costs writers.
+pub fn durable(rows: &[Row]) -> Result<String> {
+    let line = |row: &&Row| -> Result<Vec<String>> {
+        let pair = |without, with, digits: usize| -> Result<String> {
+            Ok(format!("{:.digits$}/{:.digits$}", row.number(without)?, row.number(with)?))
+        };
+        Ok(vec![
+            row.text("writes")?.to_owned(),
+            pair("without_per_s", "with_per_s", 0)?,
+            format!("{:.2}", row.number("ratio")?),
+            pair("without_mean_ms", "with_mean_ms", 2)?,
+            pair("without_p99_ms", "with_p99_ms", 2)?,
+        ])
+    };
+    let head = ["Writes", "Writes/s without/with", "Ratio", "Mean, ms", "p99, ms"];
+    Ok(table(&head, &newest(rows, &["writes"])?.iter().map(line).collect::<Result<Vec<_>>>()?))
+}
+
+/// More than the line carries, for minutes.
+pub fn overload(rows: &[Row]) -> Result<String> {
+    let line = |row: &&Row| -> Result<Vec<String>> {
+        let [written, logging] = [row.number("written_mb_s")?, row.number("logging_mb_s")?];
+        let seconds = |key| Ok::<_, anyhow::Error>(format!("{:.1} s", row.number(key)?));
+        Ok(vec![
+            format!("{} MiB", row.number("places_mib")?),
+            format!("{written:.1}/{logging:.1} ({:.2})", written / logging),
+            format!("{:.2}/{:.2}", row.number("p99_ms")?, row.number("logging_p99_ms")?),
+            format!("{} of {}", row.number("promotable")?, row.number("looks")?),
+            seconds("oldest_s")?,
+            format!("{} of {}", row.number("named")?, row.number("looks")?),
+            seconds("caught_up_s")?,
+            seconds("needs_s")?,
+        ])
+    };
+    let head = [
+        "Places",
+        "Written/in logging, MB/s",
+        "p99/in logging, ms",
+        "Promotable, of the looks",
+        "Oldest copy",
+        "Missing bandwidth named, of the looks",
+        "Caught up after",
+        "The bytes need",
+    ];
+    Ok(table(&head, &newest(rows, &["places_mib"])?.iter().map(line).collect::<Result<Vec<_>>>()?))
+}
+
+/// A long outage, through the disk queue.
+pub fn spill(rows: &[Row]) -> Result<String> {
+    let line = |row: &&Row| -> Result<Vec<String>> {
+        Ok(vec![
+            format!("{} s", row.number("outage_s")?),
+            format!("{:.1} MB/s", row.number("written_mb_s")?),
+            format!("{:.2} ms", row.number("p99_ms")?),
+            format!("{} MiB", row.number("spilled_mib")?),
+            format!("{} bytes", row.number("resynced_bytes")?),
+            row.yes_or_no("images_equal")?.to_owned(),
+            format!("{:.1} s", row.number("caught_up_s")?),
+            format!("{:.1} s", row.number("needs_s")?),
+        ])
+    };
+    let head = [
+        "Outage",
+        "Written",
+        "p99",
+        "In the disk queue",
+        "Resynced",
+        "Images equal",
+        "Caught up after",
+        "The bytes need",
+    ];
+    Ok(table(&head, &newest(rows, &["outage_s"])?.iter().map(line).collect::<Result<Vec<_>>>()?))
+}
+
+/// What the queue costs writers, in memory and on its way to disk.
+pub fn waits(rows: &[Row]) -> Result<String> {
+    let line = |row: &&Row| -> Result<Vec<String>> {
+        let pair =
+            |logging, queue| -> Result<String> { Ok(format!("{:.3}/{:.3}", row.number(logging)?, row.number(queue)?)) };
+        let quartiles = row.numbers("ratio_p99_quartiles")?;
+        Ok(vec![
+            format!("{} KiB", row.number("size_kib")?),
+            row.text("queue")?.to_owned(),
+            pair("logging_p50_ms", "p50_ms")?,
+            format!("{:.2}", row.number("ratio_p50")?),
+            pair("logging_p99_ms", "p99_ms")?,
+            format!("{:.2} ({:.2} to {:.2})", row.number("ratio_p99")?, quartiles[0], quartiles[1]),
+            format!("{:.2}", row.number("bar")?),
+            row.yes_or_no("met")?.to_owned(),
+        ])
+    };
+    let head =
+        ["Writes", "Queue in", "p50 in logging/async, ms", "Ratio", "p99, ms", "Ratio (quartiles)", "Bar", "Met"];
+    Ok(table(&head, &newest(rows, &["size_kib", "queue"])?.iter().map(line).collect::<Result<Vec<_>>>()?))
+}

@@ -5,9 +5,6 @@ use super::report::{ReportSection, SeriesRow, mbit_text, median};
 use super::{LinkBenchArgs, LinkStage, TableLine};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
 use std::time::Duration;
 
 const LINE: (f64, f64) = (20.0, 50.0);
@@ -117,8 +114,7 @@ pub fn play(stage: &LinkStage, arguments: &LinkBenchArgs) -> Result<ReportSectio
         }
     }
     pair.wait_until("the copy has applied all of it", |look| look.dirty_bytes() == Some(0))?;
-    let [near, far] = ["near", "far"].map(|node| pair.home().join(format!("{node}.bench.img")));
-    ensure!(are_equal(&near, &far)?, "the images differ");
+    ensure!(pair.images_are_equal()?, "the images differ");
     pair.stop()?;
     for (way, turns) in WAYS.into_iter().zip(&turns) {
         section.add(&cell(way, turns))?;
@@ -167,19 +163,6 @@ fn cell((compression, fold): (&'static str, &'static str), turns: &[FoldTurn]) -
         times,
         met: has_bar.then_some(times >= BAR),
     }
-}
-
-fn are_equal(one: &Path, other: &Path) -> Result<bool> {
-    let (mut one, mut other) = (File::open(one)?, File::open(other)?);
-    let mut parts = [vec![0; MIB as usize], vec![0; MIB as usize]];
-    for _ in 0..(PAGES_BYTES + LOG_BYTES) / MIB {
-        one.read_exact(&mut parts[0])?;
-        other.read_exact(&mut parts[1])?;
-        if parts[0] != parts[1] {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 #[cfg(test)]

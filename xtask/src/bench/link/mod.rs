@@ -24,6 +24,7 @@ mod report;
 mod scattered;
 mod slow;
 mod throughput;
+mod waits;
 
 use super::build;
 use super::machine::machine;
@@ -139,10 +140,12 @@ enum LinkSeries {
     Fold,
     /// What the log of the queue costs writers; `--dir` on the disk that is to be measured
     Durable,
+    /// What a writer in async waits for the queue, in memory and on its way to disk; `--dir` on the disk that is to be measured
+    Waits,
 }
 
 impl LinkSeries {
-    const ALL: [LinkSeries; 19] = [
+    const ALL: [LinkSeries; 20] = [
         LinkSeries::Throughput,
         LinkSeries::Loss,
         LinkSeries::Buffers,
@@ -162,7 +165,13 @@ impl LinkSeries {
         LinkSeries::Paper,
         LinkSeries::Fold,
         LinkSeries::Durable,
+        LinkSeries::Waits,
     ];
+
+    /// What writers feel of the disk counts there, beside the line.
+    fn measures_a_disk(self) -> bool {
+        matches!(self, LinkSeries::Modes | LinkSeries::Spill | LinkSeries::Durable | LinkSeries::Waits)
+    }
 
     /// As `--only` knows it.
     fn name(self) -> String {
@@ -190,6 +199,7 @@ impl LinkSeries {
             LinkSeries::Paper => paper::play(stage, arguments),
             LinkSeries::Fold => fold::play(stage, arguments),
             LinkSeries::Durable => durable::play(stage, arguments),
+            LinkSeries::Waits => waits::play(stage, arguments),
         }
     }
 }
@@ -260,7 +270,7 @@ impl LinkBenchArgs {
     fn unlike_the_page(&self, series: LinkSeries) -> [(bool, &'static str); 10] {
         let is_throughput = series == LinkSeries::Throughput;
         let is_auto = self.congestion.first().is_none_or(|first| first == "auto");
-        let is_modes = series == LinkSeries::Modes;
+        let of_a_disk = series.measures_a_disk();
         let is_in_memory = self.dir == Path::new(DIRECTORY);
         [
             (self.program.is_some(), "`--program`"),
@@ -271,8 +281,8 @@ impl LinkBenchArgs {
             (self.size != SIZE_MIB, "`--size`"),
             (self.seed != SEED, "`--seed`"),
             (is_throughput && !is_auto, "`--congestion` of throughput"),
-            (!is_modes && !is_in_memory, "`--dir` of another series than modes"),
-            (is_modes && is_in_memory, "modes without the `--dir` of a disk (`--only` leaves other series out)"),
+            (!of_a_disk && !is_in_memory, "`--dir` of a series that measures no disk"),
+            (of_a_disk && is_in_memory, "a series of the disk without its `--dir` (`--only` leaves others out)"),
         ]
     }
 
@@ -343,17 +353,17 @@ mod tests {
             ("--only lone --size 64", "`--size`"),
             ("--only loss --seed 11", "`--seed`"),
             ("--only throughput --congestion cubic", "`--congestion` of throughput"),
-            ("--only lone --dir /var/tmp", "`--dir` of another series than modes"),
+            ("--only lone --dir /var/tmp", "`--dir` of a series that measures no disk"),
         ];
         for (words, option) in refused {
             assert_eq!(unlike_the_page(words), BTreeSet::from([option]), "{words}");
         }
         let as_the_page =
-            ["--only throughput --congestion auto", "--only loss --congestion bbr", "--only modes --dir /var/tmp"];
+            ["--only throughput --congestion auto", "--only loss --congestion bbr", "--only spill --dir /var/tmp"];
         for words in as_the_page {
             assert!(unlike_the_page(words).is_empty(), "{words}");
         }
-        assert_eq!(unlike_the_page("").len(), 1, "modes in memory, beside all other series");
+        assert_eq!(unlike_the_page("").len(), 4, "modes, spill, durable and waits in memory, beside all other series");
         let command = LinkBenchCommand::command();
         let options = command.get_arguments().filter_map(|argument| argument.get_long());
         for option in options.filter(|option| !HARMLESS.contains(option)) {

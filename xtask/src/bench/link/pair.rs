@@ -4,14 +4,15 @@ use super::super::check_signals;
 use super::super::control;
 use super::super::fio::{self, Running};
 use super::super::server::BenchServer;
-use super::LinkStage;
+use super::{DIRECTORY, LinkStage};
 use crate::wan::check::processor_time;
 use crate::wan::iperf::{self, IperfFlow};
 use crate::wan::{CableSide, FAR_ADDRESS4, FAR_ADDRESS6, NEAR_ADDRESS4, NEAR_ADDRESS6, Wan, WanOptions};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
 use std::fs::{self, File};
-use std::path::Path;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -28,6 +29,7 @@ const ITEM_OVERHEAD_BYTES: u64 = 256;
 /// However slow the line is, what takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+const MIB: u64 = 1 << 20;
 
 /// What a pair is made of.
 pub struct PairSetup<'a> {
@@ -46,6 +48,8 @@ pub struct LinkPair<'a> {
     far: BenchServer,
     wan: Wan,
     home: TempDir,
+    /// Where the other node's files are: in `home`, or apart from it.
+    far_home: Option<TempDir>,
 }
 
 /// What was so at one moment.
@@ -80,7 +84,16 @@ impl<'a> LinkPair<'a> {
     /// # Errors
     /// With the end of the log of the daemon that failed.
     pub fn start(stage: &'a LinkStage, setup: &PairSetup) -> Result<LinkPair<'a>> {
-        LinkPair::start_groups(stage, setup, &[(GROUP, setup.group, setup.volume_bytes)])
+        LinkPair::start_groups(stage, setup, &[(GROUP, setup.group, setup.volume_bytes)], None)
+    }
+
+    /// The same with the secondary's files in memory: its disk is another one than that of the primary.
+    ///
+    /// # Errors
+    /// With the end of the log of the daemon that failed.
+    pub fn start_with_far_in_memory(stage: &'a LinkStage, setup: &PairSetup) -> Result<LinkPair<'a>> {
+        let far_home = directory(Path::new(DIRECTORY))?;
+        LinkPair::start_groups(stage, setup, &[(GROUP, setup.group, setup.volume_bytes)], Some(far_home))
     }
 
     /// The same with a second, small group in `sync`, for a writer beside the others.
@@ -89,33 +102,38 @@ impl<'a> LinkPair<'a> {
     /// With the end of the log of the daemon that failed.
     pub fn start_beside(stage: &'a LinkStage, setup: &PairSetup) -> Result<LinkPair<'a>> {
         let lone = (LONE_GROUP, "mode = \"sync\"", LONE_VOLUME_BYTES);
-        LinkPair::start_groups(stage, setup, &[(GROUP, setup.group, setup.volume_bytes), lone])
+        LinkPair::start_groups(stage, setup, &[(GROUP, setup.group, setup.volume_bytes), lone], None)
     }
 
     /// Name, lines of its table, and size of its volume, each.
-    fn start_groups(stage: &'a LinkStage, setup: &PairSetup, groups: &[(&str, &str, u64)]) -> Result<LinkPair<'a>> {
-        let home = tempfile::Builder::new().prefix("farshore-bench-").tempdir_in(&stage.dir);
-        let home = home.with_context(|| format!("no directory can be made in {}", stage.dir.display()))?;
+    fn start_groups(
+        stage: &'a LinkStage,
+        setup: &PairSetup,
+        groups: &[(&str, &str, u64)],
+        far_home: Option<TempDir>,
+    ) -> Result<LinkPair<'a>> {
+        let home = directory(&stage.dir)?;
+        let far = far_home.as_ref().map_or(home.path(), TempDir::path);
         let config = home.path().join("farshore.toml");
-        fs::write(&config, config_text(home.path(), setup.link, stage, groups))?;
-        for node in ["near", "far"] {
+        fs::write(&config, config_text([home.path(), far], setup.link, stage, groups))?;
+        for (node, home) in [("near", home.path()), ("far", far)] {
             for (group, _, volume_bytes) in groups {
-                File::create_new(home.path().join(format!("{node}.{group}.img")))?.set_len(*volume_bytes)?;
+                File::create_new(image(home, node, group))?.set_len(*volume_bytes)?;
             }
         }
         for words in [&["init"][..], &["node", "near"], &["node", "far"]] {
             certify(&stage.program, words, &config)?;
         }
         let wan = Wan::start(setup.line.clone())?;
-        let serve = |side, node: &str| {
+        let serve = |side, node: &str, home: &Path| {
             let mut command = wan.command(side, &stage.program.to_string_lossy())?;
             command.arg("serve").arg("--config").arg(&config).args(["--node", node]);
-            let socket = home.path().join(format!("{node}.state/nbd.sock"));
+            let socket = state(home, node).join("nbd.sock");
             let uri = format!("nbd+unix:///{GROUP}/v1?socket={}", socket.display());
-            BenchServer::start("farshore", command, &home.path().join(format!("{node}.log")), uri)
+            BenchServer::start("farshore", command, &home.join(format!("{node}.log")), uri)
         };
-        let (far, near) = (serve(CableSide::Far, "far")?, serve(CableSide::Near, "near")?);
-        let pair = LinkPair { stage, near, far, wan, home };
+        let (far, near) = (serve(CableSide::Far, "far", far)?, serve(CableSide::Near, "near", home.path())?);
+        let pair = LinkPair { stage, near, far, wan, home, far_home };
         for (group, ..) in groups {
             pair.order("near", &["sync", group, "--full", "--wait"])?;
         }
@@ -129,7 +147,7 @@ impl<'a> LinkPair<'a> {
     /// It fails.
     pub fn order(&self, node: &str, verb: &[&str]) -> Result<()> {
         let server = if node == "near" { &self.near } else { &self.far };
-        server.order(&self.stage.program, verb, &self.home.path().join(format!("{node}.state/control.sock")))
+        server.order(&self.stage.program, verb, &self.socket(node))
     }
 
     /// Changes settings of the group.
@@ -323,7 +341,7 @@ impl<'a> LinkPair<'a> {
     /// # Errors
     /// The primary does not answer, or not with that.
     pub fn look(&self) -> Result<LinkMoment> {
-        let socket = self.home.path().join("near.state/control.sock");
+        let socket = self.socket("near");
         let counters = control::ask(&socket, &json!({ "request": "counters" }))?;
         let at = Instant::now();
         let status = control::ask(&socket, &json!({ "request": "status" }))?;
@@ -347,8 +365,36 @@ impl<'a> LinkPair<'a> {
     /// # Errors
     /// The secondary does not answer.
     pub fn copy_is_promotable(&self) -> Result<bool> {
-        let status = control::ask(&self.home.path().join("far.state/control.sock"), &json!({ "request": "status" }))?;
+        let status = control::ask(&self.socket("far"), &json!({ "request": "status" }))?;
         Ok(status["groups"][0]["promotable"].is_object())
+    }
+
+    /// Both images hold the same.
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    pub fn images_are_equal(&self) -> Result<bool> {
+        let [mut near, mut far] = ["near", "far"].map(|node| File::open(image(self.home_of(node), node, GROUP)));
+        let mut parts = [(); 2].map(|()| Vec::with_capacity(MIB as usize));
+        loop {
+            for (file, part) in [&mut near, &mut far].into_iter().zip(&mut parts) {
+                part.clear();
+                let file = file.as_mut().map_err(|error| anyhow!("an image cannot be opened: {error}"))?;
+                file.by_ref().take(MIB).read_to_end(part)?;
+            }
+            if parts[0] != parts[1] || parts[0].is_empty() {
+                return Ok(parts[0] == parts[1]);
+            }
+        }
+    }
+
+    fn home_of(&self, node: &str) -> &Path {
+        let far = self.far_home.as_ref().filter(|_| node == "far");
+        far.unwrap_or(&self.home).path()
+    }
+
+    fn socket(&self, node: &str) -> PathBuf {
+        state(self.home_of(node), node).join("control.sock")
     }
 
     fn cpu_seconds(&self) -> Result<[f64; 3]> {
@@ -381,10 +427,16 @@ impl LinkMoment {
         self.group["peers"][0]["dirty_bytes"].as_u64()
     }
 
-    /// What still has to travel: in the queue, or dirty.
+    /// What still has to travel: in the queue, or dirty and not yet sent by the sync that runs.
     pub fn missing_bytes(&self) -> u64 {
         let queued = self.admitted_bytes - self.confirmed_bytes;
-        if queued > 0 { queued } else { self.dirty_bytes().unwrap_or(0) }
+        let sent = self.group["sync"]["done_bytes"].as_u64().unwrap_or(0);
+        if queued > 0 { queued } else { self.dirty_bytes().unwrap_or(0).saturating_sub(sent) }
+    }
+
+    /// What `status` says the line would have to carry more, bytes a second.
+    pub fn missing_bytes_per_s(&self) -> u64 {
+        self.group["sync"]["missing_bytes_per_s"].as_u64().unwrap_or(0)
     }
 
     /// A figure of the queue, as `status` names it.
@@ -424,20 +476,32 @@ fn certify(program: &Path, words: &[&str], config: &Path) -> Result<()> {
     Ok(())
 }
 
-fn config_text(home: &Path, link: &str, stage: &LinkStage, groups: &[(&str, &str, u64)]) -> String {
+fn directory(parent: &Path) -> Result<TempDir> {
+    let made = tempfile::Builder::new().prefix("farshore-bench-").tempdir_in(parent);
+    made.with_context(|| format!("no directory can be made in {}", parent.display()))
+}
+
+fn state(home: &Path, node: &str) -> PathBuf {
+    home.join(format!("{node}.state"))
+}
+
+fn image(home: &Path, node: &str, group: &str) -> PathBuf {
+    home.join(format!("{node}.{group}.img"))
+}
+
+fn config_text(homes: [&Path; 2], link: &str, stage: &LinkStage, groups: &[(&str, &str, u64)]) -> String {
     let [near, far] = match stage.ipv6 {
         true => [NEAR_ADDRESS6, FAR_ADDRESS6].map(|address| format!("[{address}]:{PORT}")),
         false => [NEAR_ADDRESS4, FAR_ADDRESS4].map(|address| format!("{address}:{PORT}")),
     };
-    let path = |name: &str| home.join(name);
     let more = &stage.link;
     let mut text = format!(
         "cluster = \"bench\"\n\n[tls]\ndirectory = {tls:?}\n\n[link]\n{link}\n{more}\n\n\
          [nodes.near]\naddress = \"{near}\"\nstate = {near_state:?}\n\n\
          [nodes.far]\naddress = \"{far}\"\nstate = {far_state:?}\n",
-        tls = path("tls"),
-        near_state = path("near.state"),
-        far_state = path("far.state"),
+        tls = homes[0].join("tls"),
+        near_state = state(homes[0], "near"),
+        far_state = state(homes[1], "far"),
     );
     for (name, lines, _) in groups {
         // Writers who fill the queue on purpose are to be slowed down to the line, and not let go.
@@ -445,7 +509,7 @@ fn config_text(home: &Path, link: &str, stage: &LinkStage, groups: &[(&str, &str
         // What is measured elsewhere is the queue in memory.
         let disk_queue =
             if lines.contains("queue.disk") || lines.contains("superasync") { "" } else { "queue.disk = 0" };
-        let [near_file, far_file] = ["near", "far"].map(|node| path(&format!("{node}.{name}.img")));
+        let [near_file, far_file] = [image(homes[0], "near", name), image(homes[1], "far", name)];
         text += &format!(
             "\n[groups.{name}]\nprimary = \"near\"\nsecondary = \"far\"\n{lines}\n{disk_queue}\n{patience}\n\n\
              [groups.{name}.volumes.v1]\nnear = {near_file:?}\nfar = {far_file:?}\n",
