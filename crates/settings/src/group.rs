@@ -208,7 +208,7 @@ keyed! {
         /// Writers are slowed down between two marks of the queue's fill.
         "queue.pace" => queue_pace: Option<QueuePace> = pace();
             "slow writers down from one fill of the queue to another, such as \"50% to 90%\", or \"off\"",
-            "with `queue.when_full = \"block\"` in `async`: from the first fill of the queue on, memory and disk together, writers are slowed down, and at the second they come to the link's rate, so that no full queue stops them all at once. At a tenth of the way they may write ten times that rate, at half of it twice ([pacing](decisions/0076-pacing.md)). `\"off\"`: they are stopped when the queue is full";
+            "with `queue.when_full = \"block\"` in `async`: from the first fill of the queue on, memory and disk together, writers are slowed down, and at the second they come to the link's rate, so that no full queue stops them all at once. Each tenth of the queue before that doubles what they may write, and each tenth behind it halves it ([pacing](decisions/0076-pacing.md)). `\"off\"`: they are stopped when the queue is full";
         /// What is overwritten before it was sent is left out.
         "fold" => fold: Fold = word(&Fold::ALL, Fold::word, Fold::Auto, parse_fold);
             "a backlog's writes that are overwritten before they were sent are not sent, or \"never\": each is",

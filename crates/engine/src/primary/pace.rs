@@ -1,11 +1,12 @@
 //! Writers are slowed down bit by bit before the queue is full (`queue.pace`), and not from one moment to the next when it is.
 //!
 //! ```text
-//! fill of the queue:     below from     a tenth of the way    half of the way    at to    beyond
-//! writers are admitted:  at once        at 10 times the rate  at twice the rate  at it    slower than the link
+//! fill of the queue:     below from    at 50 %             at 80 %            at to = 90 %      at 100 %
+//! writers are admitted:  at once       at 16 times the     at twice the       at the link's     at half of it
+//!                                      link's rate         link's rate        rate
 //! ```
-//! So writers who offer n times what the link carries are slowed down by no more than half from one tenth of the way to the next, and the
-//! fill comes to rest at the second mark.
+//! Each tenth of the queue halves the rate. So writers wait twice as long from one tenth to the next, and no longer, and the fill comes to rest at
+//! the second mark. At the first mark nobody feels a step who offers less than the rate there: 2 to the power of the tenths between the marks.
 
 use core::time::Duration;
 
@@ -75,8 +76,14 @@ pub(super) fn only_paces(primary: &Primary, common: &mut GroupCommon, cx: &Cx) -
 
 fn admitted_per_second(pace: QueuePace, fill_permille: u64, rate: u64) -> Option<u64> {
     let (from, to) = (u64::from(pace.from()) * 10, u64::from(pace.to()) * 10);
-    let beyond = fill_permille.checked_sub(from).filter(|beyond| *beyond > 0)?;
-    Some((u128::from(rate) * u128::from(to - from) / u128::from(beyond)).min(u128::from(u64::MAX)) as u64)
+    if fill_permille < from || fill_permille == 0 {
+        return None;
+    }
+    let (rate, away) = (u128::from(rate), fill_permille.abs_diff(to));
+    // Within a tenth it is a straight line.
+    let (doublings, part) = (away / 100, u128::from(100 + away % 100));
+    let admitted = if fill_permille < to { (rate * part / 100) << doublings } else { (rate * 100 / part) >> doublings };
+    Some(u64::try_from(admitted).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -84,15 +91,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_tenth_of_the_way_slows_writers_to_less_than_half() {
-        let pace = QueuePace::new(50, 100).expect("two marks");
+    fn each_tenth_of_the_queue_halves_the_rate() {
+        let pace = QueuePace::new(50, 90).expect("two marks");
         let at = |permille| admitted_per_second(pace, permille, 1_000_000);
-        assert_eq!(at(500), None, "below the first mark nobody is slowed down");
-        assert_eq!([at(550), at(750), at(1000)], [Some(10_000_000), Some(2_000_000), Some(1_000_000)]);
-        for tenth in 1..10 {
-            let [here, next] = [tenth, tenth + 1].map(|tenth| at(500 + tenth * 50).expect("paced"));
-            assert!(here <= 2 * next, "tenth {tenth}: {here}, then {next}");
+        assert_eq!(at(499), None, "below the first mark nobody is slowed down");
+        let rates = [500, 800, 900, 1000].map(at);
+        assert_eq!(rates, [16_000_000, 2_000_000, 1_000_000, 500_000].map(Some));
+        assert_eq!([at(850), at(950)], [Some(1_500_000), Some(666_666)]);
+        for permille in 500..=900 {
+            let [here, next] = [permille, permille + 100].map(|permille| at(permille).expect("paced"));
+            assert!(next <= here && here <= 2 * next + 2, "{permille}: {here}, then {next}");
         }
+    }
+
+    #[test]
+    fn an_empty_queue_slows_nobody_down() {
+        let pace = QueuePace::new(0, 90).expect("two marks");
+        assert_eq!(admitted_per_second(pace, 0, 1_000_000), None);
+        assert_eq!(admitted_per_second(pace, 1, u64::MAX), Some(u64::MAX));
     }
 
     #[test]
