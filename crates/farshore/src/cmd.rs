@@ -14,6 +14,7 @@ mod demote;
 mod disk;
 mod doctor;
 mod drain;
+mod drain_left;
 mod events;
 mod failback;
 mod feed;

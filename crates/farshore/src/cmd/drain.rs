@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::answers::Answers;
+use super::drain_left::LeftToDrain;
 use super::mark;
 use super::progress::{ProgressView, WorkStage};
 use super::reach::{self, WatchStep};
@@ -38,7 +39,7 @@ struct DrainTarget {
 fn until_drained(args: &DrainArgs, name: &str, deadline: Option<Instant>) -> Result<Reply, CommandFailure> {
     let mut target: Option<DrainTarget> = None;
     let mut last = String::new();
-    let mut view = ProgressView::new(name);
+    let (mut view, mut left) = (ProgressView::new(name), LeftToDrain::default());
     let found = reach::watch(&args.reach, name, deadline, |group| {
         last = explained(group);
         let (Some(sequence), false) = (group.last_sequence, group.starting) else {
@@ -58,7 +59,7 @@ fn until_drained(args: &DrainArgs, name: &str, deadline: Option<Instant>) -> Res
         if let Some(failure) = never_ends(group) {
             return Err(failure);
         }
-        view.show(&WorkStage::left("drains", left_bytes(group)));
+        view.show(&WorkStage::left("drains", left.bytes(group, target.sequence)));
         Ok(WatchStep::Again)
     });
     drop(view);
@@ -74,11 +75,6 @@ fn has(group: &GroupView, sequence: u64) -> bool {
     let is_in_step =
         group.state == GroupState::Replicating && peer.lag_bytes == Some(0) && peer.lag_seconds == Some(0.0);
     is_in_step || peer.recovery_point.as_ref().is_some_and(|point| point.sequence >= sequence)
-}
-
-fn left_bytes(group: &GroupView) -> u64 {
-    let lag = group.peers.first().and_then(|peer| peer.lag_bytes).unwrap_or(0);
-    lag.max(group.sync.as_ref().map_or(0, |sync| sync.total_bytes.saturating_sub(sync.done_bytes)))
 }
 
 fn said(group: &GroupView, sequence: u64) -> Reply {

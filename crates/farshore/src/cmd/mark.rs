@@ -6,6 +6,7 @@ use engine::RefusalCode;
 use serde_json::json;
 
 use super::answers::Answers;
+use super::drain_left::LeftToDrain;
 use super::progress::{ProgressView, WorkStage};
 use super::reach::{self, WatchStep, report, unexpected};
 use super::waits::{deadline, lacks, never_ends, not_primary};
@@ -61,7 +62,7 @@ pub fn until_there(
     name: &str,
     deadline: Option<Instant>,
 ) -> Result<Reply, CommandFailure> {
-    let mut view = ProgressView::new(group);
+    let (mut view, mut left) = (ProgressView::new(group), LeftToDrain::default());
     let (mut heard, mut last) = (None, String::new());
     let found = reach::watch(reach, group, deadline, |now| {
         last = explained(now);
@@ -98,7 +99,7 @@ pub fn until_there(
         if let Some(failure) = never_ends(now) {
             return Err(failure);
         }
-        view.show(&WorkStage::left("drains", left_bytes(now)));
+        view.show(&WorkStage::left("drains", left.bytes(now, mark.sequence)));
         Ok(WatchStep::Again)
     });
     std::mem::drop(view);
@@ -108,10 +109,6 @@ pub fn until_there(
         );
         CommandFailure::from(message).because(DeskRefusal::TimeIsUp)
     })
-}
-
-fn left_bytes(group: &GroupView) -> u64 {
-    group.peers.first().and_then(|peer| peer.lag_bytes).unwrap_or(0)
 }
 
 /// The named marks of a group.
