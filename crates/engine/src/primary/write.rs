@@ -235,7 +235,7 @@ impl Primary {
         stored.enter(if is_logged { WriteStage::Logging } else { WriteStage::Writing });
         stored.waits_for_peer(cx.now.mono);
         if streamed {
-            self.ladder.numbered(cx.now.mono, last);
+            note_numbered(&mut self.ladder, common, cx, last);
         }
         if level.waits_for_peer() {
             stored.remote_done = false;
