@@ -121,7 +121,7 @@ fn a_copy_that_is_too_far_behind_is_reason_enough_before_anybody_waits() {
         let mut world = in_step(options);
         let (from, mut longest) = (world.now(), 0);
         let mut n = 0;
-        while world.now() < from + 8 * SECOND && acts_as(&world) == Mode::Async {
+        while world.now() < from + 14 * SECOND && acts_as(&world) == Mode::Async {
             longest = longest.max(world.write_done((n % 2) as u16, n * 12 * KIB % (960 * KIB), 8 * KIB));
             world.pass(9 * MILLISECOND);
             n += 1;
@@ -133,7 +133,7 @@ fn a_copy_that_is_too_far_behind_is_reason_enough_before_anybody_waits() {
         };
         assert_eq!(acts_as(&world), Mode::Superasync);
         let took = Duration::from_nanos(world.now() - from);
-        assert!((lag..3 * lag).contains(&took), "after {took:?}");
+        assert!((lag..5 * lag).contains(&took), "after {took:?}");
         assert!(world.figures(0).queue.bytes < 4 * MIB, "the queue is far from full");
         let why = world.figures(0).ladder.expect("it is down").why;
         assert!(why.contains("the oldest write that the peer lacks is 3 s old"), "{why}");
