@@ -23,7 +23,6 @@ fn what_waits_for_a_slow_link_is_shown_and_waited_for() {
     pair.wait_for(Side::Near, "replicating");
     let before = pair.counter(Side::Near, "volume.g/data.writes");
     let bitmap = |pair: &Pair, volume: &str| pair.counter(Side::Near, &format!("volume.g/{volume}.bitmap_bytes"));
-    let [of_data_before, of_log_before] = ["data", "log"].map(|volume| bitmap(&pair, volume));
     pair.qemu_io(Side::Near, "data", &["write -P 7 0 24M", "read -P 7 0 4M"]);
     assert!(pair.counter(Side::Near, "volume.g/data.writes") > before);
     assert_eq!(pair.counter(Side::Near, "volume.g/data.write_bytes"), 24 << 20);
@@ -69,8 +68,7 @@ fn what_waits_for_a_slow_link_is_shown_and_waited_for() {
     assert!(items_of_data == items_of_group && items_of_data > Some(0), "{group}");
     assert!(data["queue"]["reset_bytes_hwm"].as_u64() >= data["queue"]["bytes"].as_u64(), "{data}");
     assert_eq!((&log["queue"]["items"], &log["streamed_bytes_per_s"]), (&0.into(), &0.0.into()), "{log}");
-    assert!(bitmap(&pair, "data") > of_data_before, "a first write to a region is on record");
-    assert_eq!(bitmap(&pair, "log"), of_log_before);
+    assert!(bitmap(&pair, "data") > 0, "the first sync cleared its bits");
     let link = &told[1]["links"][0];
     assert_eq!((&link["node"], &link["link"]), (&"far".into(), &"connected".into()));
     let [sent, received] = ["sent_bytes_per_s", "received_bytes_per_s"].map(|key| link[key].as_f64());
