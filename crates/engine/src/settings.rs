@@ -63,6 +63,8 @@ pub struct Fallback {
     pub latency: Duration,
     /// On the average of so much time in which anyone waited.
     pub after: Duration,
+    /// It is slow, too, while the oldest write that the peer lacks is as old as this; `None`: as old as it may be.
+    pub lag: Option<Duration>,
     /// The line has to be good for so long before the mode that is set counts again.
     pub return_after: Duration,
 }

@@ -22,6 +22,7 @@ pub mod semaphore;
 pub mod size;
 pub mod standing;
 pub mod volume;
+pub mod volume_traffic;
 pub mod volumes;
 pub mod wakes;
 pub mod write;

@@ -28,7 +28,7 @@ pub use counters::{COUNTERS_SCHEMA, DaemonCounters, LatencyClasses};
 pub use group::{
     DifferenceView, DroppedMark, GroupView, HandoverView, JournalStatus, MARKS_SCHEMA, MarkList, MarkState, MarkStatus,
     MarksView, ModeLadderView, NamedMark, PeerStatusView, QueueView, RecoveryPoint, ReverseView, RpoView, ScrubView,
-    SyncView, VerifiedView, VerifyView, VolumeView,
+    SyncView, VerifiedView, VerifyView, VolumeQueueView, VolumeView,
 };
 pub use link::{
     BufferStatus, CompressionStatus, LINK_HISTORY_SCHEMA, LINKS_SCHEMA, LinkHistory, LinkHistoryRow, LinkHistoryTable,

@@ -223,6 +223,54 @@ fn what_a_full_queue_does_is_set_while_it_runs() {
 }
 
 // proves: P2, P5
+/// Every setting of the queue that `set` knows is changed while writes wait for a line that is away: it counts at once, no resync follows, and it
+/// counts behind a restart too.
+#[test]
+fn each_setting_of_the_queue_changes_under_load() {
+    const CHANGES: &[(&str, &str)] = &[
+        ("queue.memory", "2MiB"),
+        ("queue.items", "5000"),
+        ("queue.when_full", "block"),
+        ("queue.pace", "20% to 90%"),
+        ("fold", "never"),
+        ("link.weight", "20"),
+        ("fallback", "superasync"),
+        ("fallback_latency", "300ms"),
+        ("fallback_after", "2s"),
+        ("fallback_lag", "10m"),
+        ("return_after", "1m"),
+    ];
+    let mut pair = over_a_relay(ON_DISK);
+    let before = resynced(&pair);
+    let settings = pair.status(Side::Near)["settings"].clone();
+    let settings = settings.as_object().expect("by their keys");
+    let of_the_queue = |key: &&String| {
+        ["queue.", "fold", "fallback", "return_after", "link.weight"].iter().any(|begin| key.starts_with(begin))
+    };
+    for key in settings.keys().filter(of_the_queue) {
+        assert!(CHANGES.iter().any(|(known, _)| known == key), "{key} is not tried here");
+    }
+    cut(&pair);
+    for (at, (key, value)) in CHANGES.iter().enumerate() {
+        write(&pair, 1 + at as u64 % 2);
+        pair.done(Side::Near, &["set", GROUP, &format!("{key}={value}")]);
+        assert_eq!(pair.status(Side::Near)["settings"][key]["value"], *value, "{key}");
+    }
+    assert_eq!(pair.status(Side::Near)["state"], "queuing", "{}", pair.log(Side::Near));
+    pair.relay().restore();
+    pair.wait_for(Side::Near, "replicating");
+    pair.wait_for_rest(Side::Near);
+    assert_eq!(resynced(&pair), before, "there was a resync:\n{}", pair.log(Side::Near));
+    assert!(pair.stop(Side::Near).success());
+    pair.serve(Side::Near);
+    for (key, value) in CHANGES {
+        let shown = pair.status(Side::Near)["settings"][key].clone();
+        assert_eq!((&shown["value"], &shown["origin"]), (&(*value).into(), &"set".into()), "{key}: {shown}");
+    }
+    heals(pair);
+}
+
+// proves: P2, P5
 /// With `queue.durable` the file is a log: a primary that is killed under its writers goes on in order, and nothing is synced.
 #[test]
 fn a_primary_that_is_killed_goes_on_from_its_log() {

@@ -177,6 +177,9 @@ keyed! {
         "fallback_after" => fallback_after: Duration = duration(limits::FALLBACK_AFTER);
             "on the average of so much time in which anyone waited",
             "so much time in which anyone waited has to be slow on the average before the ladder steps down. A write that has waited for `fallback_latency` and this together is enough: so no writer waits much longer. A line that is silent for 0.4 s may be lost, and is left to `policy`";
+        "fallback_lag" => fallback_lag: Option<Duration> = or("off", "", duration(limits::FALLBACK_LAG));
+            choice "\"20s\"", "or the oldest write that the other node lacks is as old as this; \"off\": as old as it may be",
+            "the ladder steps down, too, while the oldest write that the other node lacks is as old as this: in `async` with `fallback = \"superasync\"` before the queue is full and anyone waits. The copy has to be at most half as far behind before `mode` counts again";
         "return_after" => return_after: Duration = duration(limits::RETURN_AFTER);
             "the line has to be good for so long before `mode` counts again",
             "the line has to be good for so long before `mode` counts again: the copy is in step with the fallback, the queue is at most half full, and neither writes nor heartbeats take longer than `fallback_latency` to be confirmed. After a return that did not last for so long it takes twice that, and up to eight times";
@@ -327,6 +330,7 @@ impl LiveSettings {
                 mode,
                 latency: self.fallback_latency,
                 after: self.fallback_after,
+                lag: self.fallback_lag,
                 return_after: self.return_after,
             }),
             autosync: self.autosync,
@@ -356,6 +360,7 @@ impl LiveSettings {
             fallback: peer.fallback.map(|fallback| fallback.mode),
             fallback_latency: peer.fallback.map_or(limits::FALLBACK_LATENCY.default, |fallback| fallback.latency),
             fallback_after: peer.fallback.map_or(limits::FALLBACK_AFTER.default, |fallback| fallback.after),
+            fallback_lag: peer.fallback.and_then(|fallback| fallback.lag),
             return_after: peer.fallback.map_or(limits::RETURN_AFTER.default, |fallback| fallback.return_after),
             wait_limit: peer.wait_limit,
             autosync: peer.autosync,
@@ -405,7 +410,7 @@ impl LiveSettings {
         GroupKey::all().filter(move |key| match key.as_str() {
             "hold" => policy == PolicyChoice::Hold,
             "degrade" => policy != PolicyChoice::Strict,
-            "fallback_latency" | "fallback_after" | "return_after" => falls_back,
+            "fallback_latency" | "fallback_after" | "fallback_lag" | "return_after" => falls_back,
             "queue.when_full" => mode != Mode::Superasync,
             "queue.pace" => mode == Mode::Async && when_full == WhenFull::Block,
             _ => true,

@@ -80,6 +80,10 @@ pub const FALLBACK_AFTER: Bound<Duration> =
     Bound { min: Duration::from_millis(500), max: Duration::from_secs(60), default: Duration::from_secs(1) };
 const _: () = assert!(FALLBACK_AFTER.min.as_millis() > data::LADDER_HEARS.as_millis());
 
+/// How far the peer may be behind. Below a second each pause of the peer's disk is a step.
+pub const FALLBACK_LAG: Bound<Duration> =
+    Bound { min: Duration::from_secs(1), max: Duration::from_secs(86_400), default: Duration::from_secs(20) };
+
 /// How long a line has to be good again. A return costs writers up to a second of waiting if the line was not.
 pub const RETURN_AFTER: Bound<Duration> =
     Bound { min: Duration::from_secs(1), max: Duration::from_secs(3600), default: Duration::from_secs(30) };

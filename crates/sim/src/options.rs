@@ -222,6 +222,7 @@ impl SimOptions {
             mode,
             latency: ms(*rng.pick(&[5, 20, 100])),
             after: ms(*rng.pick(&[100, 500])),
+            lag: None,
             return_after: ms(*rng.pick(&[1000, 3000])),
         };
         rng.percent(50).then_some(fallback)

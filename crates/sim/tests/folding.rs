@@ -330,7 +330,7 @@ fn room_that_comes_in_steps_is_no_slow_line() {
         let base =
             SimOptions { folds, bytes_per_s: 100_000, queue_bytes: 512 * KIB, ..options(Mode::Async, Policy::Degrade) };
         let [latency, after, return_after] = [200, 500, 5000].map(Duration::from_millis);
-        let fallback = Some(Fallback { mode: Mode::Superasync, latency, after, return_after });
+        let fallback = Some(Fallback { mode: Mode::Superasync, latency, after, lag: None, return_after });
         let mut world = ScenarioWorld::in_peace(SimOptions { wait_limit_ms: 10_000, fallback, ..base });
         world.drain();
         let is_down = |world: &ScenarioWorld| world.figures(PRIMARY).ladder.is_some();

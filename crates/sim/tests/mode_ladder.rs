@@ -22,7 +22,7 @@ fn ms(ms: u64) -> Duration {
 const LONGEST: u64 = 700 * MILLISECOND;
 
 fn fallback(mode: Mode) -> Fallback {
-    Fallback { mode, latency: ms(100), after: ms(500), return_after: ms(5000) }
+    Fallback { mode, latency: ms(100), after: ms(500), lag: None, return_after: ms(5000) }
 }
 
 fn with_ladder(mode: Mode, falls_back: Mode) -> SimOptions {
@@ -108,6 +108,38 @@ fn a_slow_line_costs_writers_the_promise_and_not_their_time() {
             assert_eq!(steps(&world), [1, 1]);
             world.drain();
         }
+    }
+}
+
+/// Writers offer twice what the line carries, and the queue is far from full: by the lag the group steps down before anybody waits, and it
+/// comes back once the copy is near. Without `fallback_lag` it stays in `async`.
+#[test]
+fn a_copy_that_is_too_far_behind_is_reason_enough_before_anybody_waits() {
+    for lag in [None, Some(ms(3000))] {
+        let ladder = Fallback { lag, ..fallback(Mode::Superasync) };
+        let options = SimOptions { bytes_per_s: 400_000, fallback: Some(ladder), ..with_ladder(Mode::Async, Mode::Superasync) };
+        let mut world = in_step(options);
+        let (from, mut longest) = (world.now(), 0);
+        let mut n = 0;
+        while world.now() < from + 14 * SECOND && acts_as(&world) == Mode::Async {
+            longest = longest.max(world.write_done((n % 2) as u16, n * 12 * KIB % (960 * KIB), 8 * KIB));
+            world.pass(9 * MILLISECOND);
+            n += 1;
+        }
+        assert!(longest <= 50 * MILLISECOND, "nobody waits: {longest} ns");
+        let Some(lag) = lag else {
+            assert_eq!((acts_as(&world), steps(&world)), (Mode::Async, [0, 0]));
+            continue;
+        };
+        assert_eq!(acts_as(&world), Mode::Superasync);
+        let took = Duration::from_nanos(world.now() - from);
+        assert!((lag..5 * lag).contains(&took), "after {took:?}");
+        assert!(world.figures(0).queue.bytes < 4 * MIB, "the queue is far from full");
+        let why = world.figures(0).ladder.expect("it is down").why;
+        assert!(why.contains("the oldest write that the peer lacks is 3 s old"), "{why}");
+        world.until("it steps up", |world| acts_as(world) == Mode::Async);
+        assert_eq!(steps(&world), [1, 1]);
+        world.drain();
     }
 }
 

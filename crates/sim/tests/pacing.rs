@@ -20,6 +20,7 @@ const BRISK: Fallback = Fallback {
     mode: Mode::Superasync,
     latency: Duration::from_secs(1),
     after: Duration::from_millis(500),
+    lag: None,
     return_after: Duration::from_secs(5),
 };
 

@@ -67,7 +67,7 @@ mod tests {
 
     fn with_ladder() -> Settings {
         let time = Duration::from_secs(1);
-        let fallback = Fallback { mode: Mode::Async, latency: time, after: time, return_after: time };
+        let fallback = Fallback { mode: Mode::Async, latency: time, after: time, lag: None, return_after: time };
         Settings { mode: Mode::Sync, fallback: Some(fallback), ..Settings::default() }
     }
 

@@ -34,7 +34,7 @@ pub(super) fn encode_settings(settings: &Settings, w: &mut FieldEncoder) {
     w.u8(from);
     w.u8(to);
     w.u8(settings.fallback.map_or(0, |fallback| fallback.mode.number() + 1));
-    let times = settings.fallback.map_or([0; 3], |f| [ns(f.latency), ns(f.after), ns(f.return_after)]);
+    let times = settings.fallback.map_or([0; 4], |f| [ns(f.latency), ns(f.after), ns(f.return_after), f.lag.map_or(0, ns)]);
     times.into_iter().for_each(|time| w.u64(time));
     w.u8(settings.link_weight);
     w.u8(settings.fold.number());
@@ -86,13 +86,14 @@ pub(super) fn decode_settings(r: &mut FieldDecoder<'_>) -> Option<Settings> {
 
 /// `Some(None)`: there is none, and it has no times.
 fn decode_fallback(r: &mut FieldDecoder<'_>) -> Option<Option<Fallback>> {
-    let (mode, mut times) = (r.u8()?, [Duration::ZERO; 3]);
+    let (mode, mut times) = (r.u8()?, [Duration::ZERO; 4]);
     for time in &mut times {
         *time = Duration::from_nanos(r.number()?);
     }
-    let [latency, after, return_after] = times;
+    let [latency, after, return_after, lag] = times;
+    let lag = Some(lag).filter(|lag| !lag.is_zero());
     match mode.checked_sub(1) {
-        None => (times == [Duration::ZERO; 3]).then_some(None),
-        Some(mode) => Some(Some(Fallback { mode: Mode::from_number(mode)?, latency, after, return_after })),
+        None => (times == [Duration::ZERO; 4]).then_some(None),
+        Some(mode) => Some(Some(Fallback { mode: Mode::from_number(mode)?, latency, after, lag, return_after })),
     }
 }

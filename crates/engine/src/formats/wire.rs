@@ -31,17 +31,17 @@ pub const HEARTBEAT_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Version {
-    /// A frame may stand for several numbers, and be one of an epoch; both nodes report whether they fold; a Void may be a mark (MarkTerms, MarkThere). 7 (both nodes report what degrading leaves of the order, what becomes of a full queue, how writers are paced and what a mode falls back to, GroupState says that its sender
+    /// Both nodes report how far behind the peer may be before a mode falls back. 8 (a frame may stand for several numbers, and be one of an epoch; both nodes report whether they fold; a Void may be a mark (MarkTerms, MarkThere)), 7 (both nodes report what degrading leaves of the order, what becomes of a full queue, how writers are paced and what a mode falls back to, GroupState says that its sender
     /// hands over, Tick says what speaks against the copy and which mode writers are answered in, and ProbeResult whether its range could be read. A node says in its hello what its peer had confirmed, where it went back to,
     /// and over which history it keeps its own; a fork is resolved by Union and Saved; SyncBegin says that a fork was resolved by an order; Ack tells a delta that cannot be saved from a full history; SyncBegin and Void say which volumes are set aside, and a hello which are detached; a secondary asks for the peer window (WindowAsk, Window)), 6 (SyncBegin says what is left out, as the secondary
     /// has applied it), 5 (both nodes report their settings, a primary its group's sizes, how far behind its secondary is, and its clock), 4
     /// (SyncBegin names the run of the secondary that it is for, questions have numbers that their answers repeat), 3 (frames may travel
     /// packed), 2 (flush points in every frame, snapshots, dirty bits and lost writes asked back, feature bits) and 1 (one ordered stream per
     /// group, three confirmations, sync in the stream) were never released.
-    V8 = 8,
+    V9 = 9,
 }
 
-pub const VERSION: Version = Version::V8;
+pub const VERSION: Version = Version::V9;
 
 /// What a frame is. The discriminant is the byte on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

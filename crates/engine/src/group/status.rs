@@ -128,6 +128,8 @@ impl ShownGroup<'_> {
             size_bytes: size_bytes(id, volume),
             device_bytes,
             dirty_bytes: volume.copy.dirty.dirty_bytes(),
+            queue: self.primary.peer.outbox.queued().1.volumes.of(id),
+            traffic: volume.traffic.figures(),
         };
         (0..).map(VolumeId).zip(volumes).map(one).collect()
     }

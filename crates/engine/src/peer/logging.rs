@@ -396,7 +396,7 @@ pub(crate) fn take_up(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx
         volume.flushes.go_on_from(last);
     }
     let log = &mut outbox.log;
-    let mut stream = PeerStream::new(before, cx.now.mono, outbox.record, None);
+    let mut stream = PeerStream::new(before, cx.now.mono, core::mem::take(&mut outbox.record), None);
     for (entry, at) in &redo.entries {
         queue_of(&mut stream).push(QueueRedo::item(entry));
         if entry.payload_bytes > 0 {

@@ -49,8 +49,8 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     /// What waits to be sent, and what was seen of all queues.
-    pub fn queued(&self) -> (QueueFill, QueueRecord) {
-        self.stream().map(PeerStream::queue).map_or((QueueFill::default(), self.record), |queue| {
+    pub fn queued(&self) -> (QueueFill, &QueueRecord) {
+        self.stream().map(PeerStream::queue).map_or((QueueFill::default(), &self.record), |queue| {
             (QueueFill { bytes: queue.memory_bytes(), items: queue.len() }, queue.record())
         })
     }
@@ -58,6 +58,7 @@ impl Outbox {
     /// The peaks that people look at begin with what is there now.
     pub fn forget_peaks(&mut self) {
         self.record.late_peaks = QueuePeaks::default();
+        self.record.volumes.forget_peaks();
         if let Some(stream) = self.sending.stream_mut() {
             forget_peaks(stream);
         }
@@ -146,7 +147,7 @@ impl Outbox {
     /// A new stream: numbers from here on travel in order.
     pub fn begin_stream(&mut self, common: &GroupCommon, cx: &Cx, pass: Option<SyncPass>) {
         assert!(!self.streams(), "a stream ends before the next one begins");
-        let stream = PeerStream::new(common.numbers.last(), cx.now.mono, self.record, pass);
+        let stream = PeerStream::new(common.numbers.last(), cx.now.mono, core::mem::take(&mut self.record), pass);
         self.sending = Sending::Stream(stream);
     }
 
@@ -324,7 +325,8 @@ impl Outbox {
     pub fn end_stream(&mut self, common: &mut GroupCommon, cx: &mut Cx, why: &str) {
         let Some(stream) = self.sending.end_stream() else { return };
         self.disk.forget();
-        self.record = stream.queue().record();
+        self.record = stream.queue().record().clone();
+        self.record.volumes.emptied();
         self.sent_before = self.sent_through().max(stream.queue().sent_through());
         if stream.has_pass() {
             cx.coverage.hit(CoveragePoint::SyncInterrupted);

@@ -8,6 +8,7 @@ use crate::formats::wire::flags;
 use crate::ids::{Seq, VolumeId};
 use crate::injected_fault::{Fault, injected};
 use crate::shared::cost::cost;
+use crate::shared::volume_traffic::VolumeQueues;
 use crate::status::QueuePeaks;
 use crate::time::{Mono, Wall};
 
@@ -91,7 +92,7 @@ pub(crate) struct StreamQueue {
 }
 
 /// What the queues of a group have seen, one after the other.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct QueueRecord {
     /// Since the node started, and since it was told to forget peaks.
     pub peaks: QueuePeaks,
@@ -100,6 +101,7 @@ pub(crate) struct QueueRecord {
     /// What came in, and what went out as it was durable at the peer.
     pub entered_bytes: u64,
     pub left_bytes: u64,
+    pub volumes: VolumeQueues,
 }
 
 /// What a queue holds.
@@ -132,13 +134,14 @@ impl StreamQueue {
         self.last
     }
 
-    pub fn record(&self) -> QueueRecord {
-        self.record
+    pub fn record(&self) -> &QueueRecord {
+        &self.record
     }
 
     /// The peaks that people look at begin with what is there now.
     pub fn forget_peaks(&mut self) {
         self.record.late_peaks = self.holds();
+        self.record.volumes.forget_peaks();
     }
 
     /// So much stands in its log now.
@@ -157,6 +160,7 @@ impl StreamQueue {
         self.bytes += item.cost_bytes;
         self.disk_bytes += item.disk_cost();
         self.record.entered_bytes += item.cost_bytes;
+        self.record.volumes.enter(item.volume, item.cost_bytes);
         self.sync_bytes += item.sync_bytes();
         self.unsent_bytes += item.cost_bytes;
         self.unsent_sync_bytes += item.sync_bytes();
@@ -261,6 +265,7 @@ impl StreamQueue {
             self.bytes -= item.cost_bytes;
             self.disk_bytes -= item.disk_cost();
             self.record.left_bytes += item.cost_bytes;
+            self.record.volumes.leave(item.volume, item.cost_bytes);
             self.sync_bytes -= item.sync_bytes();
         }
     }
@@ -289,9 +294,10 @@ impl StreamQueue {
         let Some(item) = self.get_mut(seq) else { return };
         let saved = item.cost_bytes.saturating_sub(cost_bytes);
         item.cost_bytes -= saved;
-        let of_a_sync = if item.flags & flags::RESYNC != 0 { saved } else { 0 };
+        let (of_a_sync, volume) = (if item.flags & flags::RESYNC != 0 { saved } else { 0 }, item.volume);
         self.bytes -= saved;
         self.record.entered_bytes -= saved;
+        self.record.volumes.lighten(volume, saved);
         self.sync_bytes -= of_a_sync;
         self.unsent_bytes -= saved;
         self.unsent_sync_bytes -= of_a_sync;
@@ -340,6 +346,11 @@ impl StreamQueue {
         item.body = content.map_or(ItemBody::OnDisk, ItemBody::Data);
         let disk_cost = item.disk_cost();
         self.disk_bytes += disk_cost;
+    }
+
+    /// Each item is of one volume.
+    pub fn check_volumes(&self) {
+        assert_eq!(self.record.volumes.sum(), (self.bytes, self.len()), "the queue of a group is that of its volumes");
     }
 
     // ---- what it holds -----------------------------------------------------------------------------------------------
@@ -433,7 +444,7 @@ mod tests {
         q.confirm(Seq(3));
         q.forget_peaks();
         q.push(item(5));
-        let record = q.record();
+        let record = q.record().clone();
         assert_eq!((record.peaks.bytes, record.peaks.items), (40, 4));
         assert_eq!((record.late_peaks.bytes, record.late_peaks.items), (20, 2));
         assert_eq!((record.entered_bytes, record.left_bytes), (50, 30));

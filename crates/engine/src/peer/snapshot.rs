@@ -425,7 +425,9 @@ impl CatchUpSnapshot {
             Err(_) => return Err(GivenUp::own_store(unreadable(read.volume, read.offset))),
         };
         common.counters.resynced_bytes += read.length;
-        common.counters.shipped_bytes += if buf.is_some() { read.length } else { 0 };
+        let shipped_bytes = if buf.is_some() { read.length } else { 0 };
+        common.counters.shipped_bytes += shipped_bytes;
+        common.volumes.of(read.volume).traffic.shipped(shipped_bytes);
         match buf {
             Some(buf) if read.save && self.held_bytes + read.length > room / 4 => {
                 Ok(ReadDestination::ToSpill { buf, crc })

@@ -399,6 +399,7 @@ impl PeerStream {
         assert!(self.applied_at_peer <= self.durable_at_peer && self.durable_at_peer <= self.received_at_peer);
         assert!(self.received_at_peer <= last, "the peer is not ahead of us");
         assert_eq!(self.queue.last(), last, "a stream has every number from its first on");
+        self.queue.check_volumes();
         assert!(self.stage != StreamStage::Replicating || self.keeps_promise(), "the promise of the mode holds");
     }
 }

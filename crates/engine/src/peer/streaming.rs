@@ -157,6 +157,7 @@ impl Peer {
                 let (header, payload) = stream.next_frame(common, cx, flushed, leaves_from)?;
                 if header.flags & flags::RESYNC == 0 {
                     common.counters.streamed_bytes += data_bytes(&payload);
+                    common.volumes.of(header.volume).traffic.streamed(data_bytes(&payload));
                 }
                 if let SendPayload::Gathered(slices) = &payload {
                     common.counters.joined_writes += slices.len() as u64;

@@ -29,7 +29,7 @@ enum Rung {
 
 /// | from | to | when |
 /// |---|---|---|
-/// | as set | lowered | writers waited too long for the peer |
+/// | as set | lowered | writers waited too long for the peer, or the peer is too far behind |
 /// | lowered | recovering | the peer is in step with the fallback, near enough, and what it confirms is not late |
 /// | recovering | lowered | that is over |
 /// | recovering | as set | it was so for `return_after`, twice that after a return that did not last, and so on |
@@ -57,6 +57,8 @@ pub(crate) enum SlowLine {
     Average(Duration),
     /// One write has waited for so long.
     One(Duration),
+    /// The oldest write that the peer lacks is so old.
+    Lag(Duration),
 }
 
 /// What is to be done.
@@ -82,6 +84,21 @@ pub(crate) struct SeenLine {
     pub round_trip: Duration,
     /// What is queued, in memory and on disk, is at most half of what memory has room for.
     pub queue_is_low: bool,
+    /// The age of the oldest write that the peer lacks; `None`: nothing goes in its order.
+    pub lag: Option<Duration>,
+}
+
+impl SeenLine {
+    fn too_far_behind(&self, rules: &Fallback) -> Option<SlowLine> {
+        let lag = self.lag.filter(|_| self.in_order && self.is_heard)?;
+        rules.lag.filter(|most| lag >= *most).map(|_| SlowLine::Lag(lag))
+    }
+
+    /// What the line looks like allows the mode that is set.
+    fn is_good(&self, rules: &Fallback) -> bool {
+        let is_near = rules.lag.is_none_or(|most| self.lag.is_some_and(|lag| lag <= most / 2));
+        self.in_order && self.is_there && self.queue_is_low && self.round_trip <= rules.latency && is_near
+    }
 }
 
 /// What writers waited for the peer.
@@ -190,8 +207,8 @@ impl ModeLadder {
         }
         let oldest = seen.oldest.into_iter().chain(self.sample.map(|(_, since)| since)).min();
         let slow = self.line.verdict(now, oldest.filter(|_| seen.in_order), rules).and_then(Result::err);
-        let is_good =
-            seen.in_order && seen.is_there && seen.queue_is_low && seen.round_trip <= rules.latency && slow.is_none();
+        let slow = slow.or_else(|| seen.too_far_behind(rules));
+        let is_good = slow.is_none() && seen.is_good(rules);
         match (self.rung, slow) {
             (Rung::AsSet, Some(cause)) => {
                 let lasted = |(at, hold): (Mono, Duration)| now.since(at) >= hold;
@@ -259,6 +276,7 @@ mod tests {
             mode: Mode::Async,
             latency: Duration::from_millis(100),
             after: Duration::from_secs(1),
+            lag: None,
             return_after: Duration::from_secs(10),
         }
     }
@@ -271,6 +289,7 @@ mod tests {
             is_there: true,
             round_trip: Duration::from_millis(20),
             queue_is_low: true,
+            lag: Some(Duration::ZERO),
         }
     }
 
@@ -369,6 +388,20 @@ mod tests {
         assert_eq!(look(&mut ladder, 39_999, good()), None);
         assert_eq!(look(&mut ladder, 40_000, good()), Some(LadderStep::Up(Duration::from_secs(10))));
         assert_eq!(ladder.lowering(), None);
+    }
+
+    #[test]
+    fn a_peer_that_is_far_behind_is_reason_enough() {
+        let rules = Fallback { lag: Some(Duration::from_secs(20)), ..rules() };
+        let mut ladder = ModeLadder::default();
+        let mut look = |seconds: u64, lag: u64, is_heard: bool| {
+            let seen = SeenLine { lag: Some(Duration::from_secs(lag)), is_heard, ..good() };
+            ladder.look(Mono(seconds * 1000 * MS), &rules, &seen)
+        };
+        assert_eq!([look(1, 19, true), look(2, 20, false)], [None; 2], "not that far, and a silent line is judged by others");
+        assert_eq!(look(3, 21, true), Some(LadderStep::Down(SlowLine::Lag(Duration::from_secs(21)))));
+        assert!([(4, 15), (14, 11), (24, 10), (33, 3)].iter().all(|(at, lag)| look(*at, *lag, true).is_none()));
+        assert_eq!(look(34, 0, true), Some(LadderStep::Up(Duration::from_secs(10))), "half as far for long enough");
     }
 
     #[test]

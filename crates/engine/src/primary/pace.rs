@@ -81,8 +81,11 @@ fn admitted_per_second(pace: QueuePace, fill_permille: u64, rate: u64) -> Option
     }
     let (rate, away) = (u128::from(rate), fill_permille.abs_diff(to));
     // Within a tenth it is a straight line.
-    let (doublings, part) = (away / 100, u128::from(100 + away % 100));
-    let admitted = if fill_permille < to { (rate * part / 100) << doublings } else { (rate * 100 / part) >> doublings };
+    let (tenths, part) = (away / 100, u128::from(away % 100));
+    let admitted = match fill_permille < to {
+        true => (rate * (100 + part) / 100) << tenths,
+        false => (rate * (200 - part) / 200) >> tenths,
+    };
     Some(u64::try_from(admitted).unwrap_or(u64::MAX))
 }
 
@@ -97,7 +100,7 @@ mod tests {
         assert_eq!(at(499), None, "below the first mark nobody is slowed down");
         let rates = [500, 800, 900, 1000].map(at);
         assert_eq!(rates, [16_000_000, 2_000_000, 1_000_000, 500_000].map(Some));
-        assert_eq!([at(850), at(950)], [Some(1_500_000), Some(666_666)]);
+        assert_eq!([at(850), at(950)], [Some(1_500_000), Some(750_000)]);
         for permille in 500..=900 {
             let [here, next] = [permille, permille + 100].map(|permille| at(permille).expect("paced"));
             assert!(next <= here && here <= 2 * next + 2, "{permille}: {here}, then {next}");

@@ -4,12 +4,14 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
-use crate::Event;
+use crate::ids::Seq;
+use crate::{Event, Fallback};
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::injected_fault::{Fault, injected};
 use crate::limits::{LADDER_HEARS, LADDER_LOOK};
+use crate::peer::status::oldest_unconfirmed;
 use crate::peer::stream::{PeerStream, step_time};
 use crate::primary::Primary;
 use crate::primary::ladder::{LadderStep, ModeLadder, SeenLine, SlowLine};
@@ -24,7 +26,8 @@ use crate::time::Mono;
 /// Looks at the line, and takes the step that is due.
 pub(crate) fn look_at_ladder(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx) {
     let Some(rules) = common.settings.as_set().ladder() else { return };
-    if primary.ladder.lowering().is_some() && !common.has_failed() && !common.lifecycle.has_stopped() {
+    let grows_old = rules.lag.is_some() && primary.peer.outbox.stream().is_some_and(|stream| !stream.queue().is_empty());
+    if (grows_old || primary.ladder.lowering().is_some()) && !common.has_failed() && !common.lifecycle.has_stopped() {
         common.set_timer(cx, GroupTimer::Ladder, LADDER_LOOK);
     }
     if common.role() != Role::Primary || !common.lifecycle.is_running() || common.has_failed() {
@@ -33,7 +36,7 @@ pub(crate) fn look_at_ladder(primary: &mut Primary, common: &mut GroupCommon, cx
     look_at_step(primary, cx);
     let seen = seen(primary, common, cx);
     match primary.ladder.look(cx.now.mono, &rules, &seen) {
-        Some(LadderStep::Down(cause)) => step_down(primary, common, cx, rules.mode, &words(cause, rules.latency)),
+        Some(LadderStep::Down(cause)) => step_down(primary, common, cx, rules.mode, &words(cause, &rules)),
         Some(LadderStep::Up(good_for)) => {
             let why = format!("the line has been good for {} s", good_for.as_secs());
             step_up(primary, common, cx, &why);
@@ -64,15 +67,21 @@ fn seen(primary: &Primary, common: &mut GroupCommon, cx: &Cx) -> SeenLine {
         is_there: silent.is_some_and(|silent| silent <= cx.peer.suspect_after()),
         round_trip: if promises { cx.peer.round_trip } else { Duration::ZERO },
         queue_is_low: stream.is_none_or(|stream| stream.queue().bytes() <= common.settings.queue_bytes / 2),
+        lag: oldest_unconfirmed(peer, cx.now).map(|lag| lag.min(cx.now.mono.since(back))),
     }
 }
 
-fn words(cause: SlowLine, latency: Duration) -> String {
+fn words(cause: SlowLine, rules: &Fallback) -> String {
     let ms = |duration: Duration| duration.as_millis();
     match cause {
         SlowLine::Average(wait) => {
-            format!("writers waited {} ms for the peer on the average, more than {} ms", ms(wait), ms(latency))
+            format!("writers waited {} ms for the peer on the average, more than {} ms", ms(wait), ms(rules.latency))
         }
+        SlowLine::Lag(lag) => format!(
+            "the oldest write that the peer lacks is {} s old, and {} s are set",
+            lag.as_secs(),
+            rules.lag.unwrap_or_default().as_secs()
+        ),
         SlowLine::One(wait) => format!("a write has waited {} ms for the peer", ms(wait)),
     }
 }
@@ -122,6 +131,14 @@ pub(crate) fn end_lowering(primary: &mut Primary, common: &mut GroupCommon, cx: 
 }
 
 // ---- what it is told -----------------------------------------------------------------------------------------------------
+
+/// A write was queued.
+pub(super) fn note_numbered(ladder: &mut ModeLadder, common: &GroupCommon, cx: &mut Cx, last: Seq) {
+    ladder.numbered(cx.now.mono, last);
+    if common.settings.as_set().ladder().is_some_and(|rules| rules.lag.is_some()) {
+        common.set_timer(cx, GroupTimer::Ladder, LADDER_LOOK);
+    }
+}
 
 /// A writer had what it waited for of the peer, since then; `None`: this node was not done with it. A peer that was away until `back` is
 /// charged from then on.
@@ -177,7 +194,7 @@ pub(crate) fn ladder_status(primary: &Primary, common: &GroupCommon, now: Mono) 
     let recovering = primary.ladder.recovering(&rules);
     Some(LadderStatus {
         lasts: now.since(lowering.since),
-        why: words(lowering.cause, rules.latency),
+        why: words(lowering.cause, &rules),
         returns_in: recovering.map(|(since, hold)| since.plus(hold).since(now)),
     })
 }

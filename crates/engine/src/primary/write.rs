@@ -22,7 +22,7 @@ use crate::injected_fault::{Fault, injected};
 use crate::peer::verify;
 use crate::primary::Primary;
 use crate::primary::pace::may_enter;
-use crate::primary::steps::{look_at_step, note_room_wait};
+use crate::primary::steps::{look_at_step, note_numbered, note_room_wait};
 use crate::primary::waits::first_look_at_waits;
 use crate::records::record::AfterSuper;
 use crate::shared::coverage::CoveragePoint;
@@ -234,13 +234,13 @@ impl Primary {
         let is_logged = streamed && self.peer.outbox.log.gates();
         stored.enter(if is_logged { WriteStage::Logging } else { WriteStage::Writing });
         stored.waits_for_peer(cx.now.mono);
-        if streamed {
-            self.ladder.numbered(cx.now.mono, last);
-        }
         if level.waits_for_peer() {
             stored.remote_done = false;
             self.waiters.wait_for_peer(last, slot);
             common.set_timer(cx, GroupTimer::Waits, first_look_at_waits(&common.settings));
+        }
+        if streamed {
+            note_numbered(&mut self.ladder, common, cx, last);
         }
         admitted(common, cx, &op, (first, last), part_bytes);
         if is_logged {

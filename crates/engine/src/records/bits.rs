@@ -324,6 +324,7 @@ impl StoredBits<'_> {
         self.writer.in_flight += 1;
         let token = self.slots.start(SlotOperation::BitmapCell { index, words });
         let store = Store::Bitmap(self.slots.group());
+        volume.traffic.stored_bits(image.len() as u64);
         let parts = vec![WriteBytes::Meta(image)];
         let offset = head.slot_offset();
         cx.write(token, store, offset, parts, true);

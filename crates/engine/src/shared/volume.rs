@@ -11,6 +11,7 @@ use crate::limits::REGION_BYTES;
 use crate::shared::flushes::Flushes;
 use crate::shared::peer_copy::PeerCopy;
 use crate::shared::ranges::RangeLocks;
+use crate::shared::volume_traffic::TrafficMeter;
 
 #[derive(Debug)]
 pub(crate) struct Volume {
@@ -29,6 +30,7 @@ pub(crate) struct Volume {
     /// It was written beside the order, and no number was given since.
     unnumbered: bool,
     pub flushes: Flushes,
+    pub traffic: TrafficMeter,
 }
 
 /// What stands in a range's way.
@@ -57,6 +59,7 @@ impl Volume {
             overwrote: Seq::NONE,
             unnumbered: false,
             flushes: Flushes::default(),
+            traffic: TrafficMeter::default(),
         }
     }
 

@@ -233,7 +233,7 @@ fn full_queues() -> String {
 }
 
 fn folds() -> String {
-    setting_values(198, |settings| settings.fold.word())
+    setting_values(206, |settings| settings.fold.word())
 }
 
 fn fallbacks() -> String {
@@ -278,6 +278,7 @@ fn settings_fields() -> Vec<super::bytes::Field> {
         number("fallback latency", 8, 0xc0, "ns"),
         number("fallback after", 8, 0xc1, "ns"),
         number("return after", 8, 0xc2, "ns"),
+        number("fallback lag", 8, 0xc3, "ns; 0: none"),
         number("link weight", 1, 40, "1 to 100"),
         number("fold", 1, 1, folds()),
     ]

@@ -249,6 +249,7 @@ pub fn hello() -> GroupHello {
                 latency: Duration::from_nanos(0xc0),
                 after: Duration::from_nanos(0xc1),
                 return_after: Duration::from_nanos(0xc2),
+                lag: Some(Duration::from_nanos(0xc3)),
             }),
         },
         confirmed: confirmed(),

@@ -283,6 +283,9 @@ pub struct VolumeView {
     /// true: it has a disk here that no sync has filled, and this node is not promoted with it
     #[serde(default)]
     pub unfilled: bool,
+    /// its part of the group's queue
+    #[serde(default)]
+    pub queue: VolumeQueueView,
     /// another word after each promotion of this node, and where another volume came under this name: requests that were kept are asked
     /// again in the same term only
     #[serde(default)]
@@ -299,6 +302,24 @@ pub struct VolumeView {
     /// daemon, which does not tell the two apart
     #[serde(default)]
     pub device_failed: Option<bool>,
+}
+
+/// What of a group's queue is a volume's, in memory and on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct VolumeQueueView {
+    /// bytes waiting to be sent or confirmed
+    pub bytes: u64,
+    /// writes waiting to be sent or confirmed
+    pub items: u64,
+    /// the most bytes since the daemon started
+    pub bytes_hwm: u64,
+    /// the most writes since the daemon started
+    pub items_hwm: u64,
+    /// the most bytes since then or since `queue --reset-peaks`
+    pub reset_bytes_hwm: u64,
+    /// the most writes since then or since `queue --reset-peaks`
+    pub reset_items_hwm: u64,
 }
 
 /// Writes waiting to be sent or confirmed, in memory and on disk.

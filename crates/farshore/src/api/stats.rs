@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::group::{ModeLadderView, QueueView, RecoveryPoint, RpoView};
+use super::group::{ModeLadderView, QueueView, RecoveryPoint, RpoView, VolumeQueueView};
 use super::words::{GroupState, LinkState, Role};
 
 /// The schema of [`StatsReport`].
@@ -131,7 +131,7 @@ pub struct GroupStats {
     pub streamed_bytes_per_s: f64,
     /// bytes a second that syncs put on the link
     pub shipped_bytes_per_s: f64,
-    /// bytes a second that were written to bitmap and activity log
+    /// bytes a second that were written to bitmap and activity log, which is the group's
     pub bitmap_bytes_per_s: f64,
     /// bytes a second that were written to the journal
     pub journal_bytes_per_s: f64,
@@ -153,6 +153,18 @@ pub struct VolumeStats {
     pub requests: RequestRates,
     /// bytes at the end of the stretch: regions that may differ from the peer's
     pub dirty_bytes: u64,
+    /// at the end of the stretch: its part of the group's queue
+    pub queue: VolumeQueueView,
+    /// true: the group's order is without it
+    pub set_aside: bool,
+    /// true: it has no disk on this node
+    pub detached: bool,
+    /// bytes a second that writes put on the link, each time they were sent
+    pub streamed_bytes_per_s: f64,
+    /// bytes a second that syncs put on the link
+    pub shipped_bytes_per_s: f64,
+    /// bytes a second that were written to the bitmap
+    pub bitmap_bytes_per_s: f64,
 }
 
 /// Requests of clients that were done in a stretch of time.

@@ -9,7 +9,7 @@ use super::reach;
 use super::status::paint;
 use crate::api::{
     ApiRequest, CompressionStatus, GroupStats, GroupView, LinkReport, LinkStats, NodeView, Reply, RequestRates, Role,
-    STATS_SCHEMA, StatsReport, VolumeStats,
+    STATS_SCHEMA, StatsReport, VolumeStats, VolumeView,
 };
 use crate::args::stats::StatsArgs;
 use crate::outcome::{CommandFailure, CommandOutcome, Exit, print};
@@ -125,15 +125,8 @@ fn of_link(before: &[LinkReport], link: &LinkReport, seconds: f64) -> LinkStats 
 }
 
 fn of_group(between: &Between, group: &GroupView) -> GroupStats {
-    let volumes: Vec<VolumeStats> = group
-        .volumes
-        .iter()
-        .map(|volume| VolumeStats {
-            name: volume.name.clone(),
-            requests: between.requests(&format!("{}/{}", group.name, volume.name)),
-            dirty_bytes: volume.dirty_bytes,
-        })
-        .collect();
+    let volumes: Vec<VolumeStats> =
+        group.volumes.iter().map(|volume| of_volume(between, &group.name, volume)).collect();
     let rate = |what: &str| between.rate(&format!("group.{}.{what}", group.name));
     GroupStats {
         name: group.name.clone(),
@@ -149,6 +142,22 @@ fn of_group(between: &Between, group: &GroupView) -> GroupStats {
         undo_bytes_per_s: rate("undo_bytes"),
         queue_disk_bytes_per_s: rate("queue_disk_bytes"),
         volumes,
+    }
+}
+
+fn of_volume(between: &Between, group: &str, volume: &VolumeView) -> VolumeStats {
+    let export = format!("{group}/{}", volume.name);
+    let rate = |what: &str| between.rate(&format!("volume.{export}.{what}"));
+    VolumeStats {
+        name: volume.name.clone(),
+        requests: between.requests(&export),
+        dirty_bytes: volume.dirty_bytes,
+        queue: volume.queue,
+        set_aside: volume.set_aside,
+        detached: volume.detached,
+        streamed_bytes_per_s: rate("streamed_bytes"),
+        shipped_bytes_per_s: rate("shipped_bytes"),
+        bitmap_bytes_per_s: rate("bitmap_bytes"),
     }
 }
 

@@ -237,6 +237,18 @@ fn queue_log_warning(log: &figures::QueueLogStatus) -> Option<String> {
     ))
 }
 
+/// What of it is a volume's.
+pub(super) fn of_volume(queue: &figures::VolumeQueue) -> api::VolumeQueueView {
+    api::VolumeQueueView {
+        bytes: queue.bytes,
+        items: queue.items,
+        bytes_hwm: queue.peak_bytes,
+        items_hwm: queue.peak_items,
+        reset_bytes_hwm: queue.late_peak_bytes,
+        reset_items_hwm: queue.late_peak_items,
+    }
+}
+
 pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

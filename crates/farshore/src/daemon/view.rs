@@ -298,6 +298,7 @@ fn volumes(node: &NodeName, group: &ConfiguredGroup, snapshot: &GroupSnapshot) -
             set_aside: figures.is_aside,
             detached: figures.is_detached,
             unfilled: figures.is_unfilled,
+            queue: queue_view::of_volume(&figures.queue),
             term: String::new(),
             direct: facts.direct,
             clients: facts.clients,
@@ -468,6 +469,11 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapsh
             let sums = exports.get(&export).copied().unwrap_or_default();
             counters.extend(export_sums(&sums).map(|(name, sum)| (format!("volume.{export}.{name}"), sum)));
         }
+        for (volume, figures) in group.volumes.iter().zip(&now.volumes) {
+            let sums = traffic_sums(&figures.traffic);
+            let name = |what| format!("volume.{}/{}.{what}", group.name, volume.name);
+            counters.extend(sums.map(|(what, sum)| (name(what), sum)));
+        }
     }
     let nbd = &snapshot.nbd;
     let sums = [
@@ -508,6 +514,15 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapsh
     });
     let latencies = latencies.collect();
     api::DaemonCounters { schema: COUNTERS_SCHEMA.to_owned(), node: node.to_string(), counters, latencies }
+}
+
+/// What a volume put on the link, and on this node's bitmap.
+fn traffic_sums(traffic: &figures::VolumeTraffic) -> [(&'static str, u64); 3] {
+    [
+        ("streamed_bytes", traffic.streamed_bytes),
+        ("shipped_bytes", traffic.shipped_bytes),
+        ("bitmap_bytes", traffic.bitmap_bytes),
+    ]
 }
 
 /// What clients asked of an export.

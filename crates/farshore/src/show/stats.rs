@@ -18,7 +18,7 @@ pub fn table(report: &StatsReport, paint: &Paint) -> String {
     for group in &report.groups {
         table.row(group_row(group));
         for volume in &group.volumes {
-            table.row(volume_row(volume));
+            table.row(volume_row(group, volume));
         }
     }
     report.links.iter().for_each(|link| table.row(link_row(link)));
@@ -64,14 +64,34 @@ fn group_row(group: &GroupStats) -> [TableCell; 13] {
     ]
 }
 
-fn volume_row(volume: &VolumeStats) -> [TableCell; 13] {
+fn volume_row(group: &GroupStats, volume: &VolumeStats) -> [TableCell; 13] {
     let [reads, writes, read_bytes, write_bytes, read_time, write_time] = requests(&volume.requests);
-    let dirty =
-        if volume.dirty_bytes == 0 { String::new() } else { format!("{} dirty", show_size(volume.dirty_bytes)) };
-    let name = (format!("  {}", plain(&volume.name).0), None);
-    let blank = || plain("");
-    let (role, state, peak, net, bitmap) = (blank(), blank(), blank(), blank(), blank());
-    [name, role, state, reads, writes, read_bytes, write_bytes, read_time, write_time, plain(&dirty), peak, net, bitmap]
+    let is_primary = group.role == Role::Primary;
+    let state = match volume {
+        VolumeStats { detached: true, .. } => "detached",
+        VolumeStats { set_aside: true, .. } => "set aside",
+        _ => group.state.as_str(),
+    };
+    let queued = |bytes: u64, items: u64| format!("{}, {items} writes", show_size(bytes));
+    let dirty = (volume.dirty_bytes > 0).then(|| format!("{} dirty", show_size(volume.dirty_bytes)));
+    let waits = is_primary.then(|| queued(volume.queue.bytes, volume.queue.items));
+    let waits: Vec<String> = waits.into_iter().chain(dirty).collect();
+    let of_primary = |text: String| if is_primary { text } else { "-".to_owned() };
+    [
+        (format!("  {}", plain(&volume.name).0), None),
+        plain(group.role.as_str()),
+        plain(state),
+        reads,
+        writes,
+        read_bytes,
+        write_bytes,
+        read_time,
+        write_time,
+        plain(&waits.join(", ")),
+        plain(&of_primary(queued(volume.queue.reset_bytes_hwm, volume.queue.reset_items_hwm))),
+        plain(&of_primary(rate(volume.streamed_bytes_per_s + volume.shipped_bytes_per_s))),
+        plain(&rate(volume.bitmap_bytes_per_s)),
+    ]
 }
 
 fn requests(rates: &RequestRates) -> [TableCell; 6] {
@@ -94,7 +114,7 @@ fn rate(bytes_per_s: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{GroupState, LinkState, QueueView, STATS_SCHEMA};
+    use crate::api::{GroupState, LinkState, QueueView, STATS_SCHEMA, VolumeQueueView};
 
     #[test]
     fn a_group_stands_above_its_volumes() {
@@ -126,7 +146,23 @@ mod tests {
             journal_bytes_per_s: 0.0,
             undo_bytes_per_s: 0.0,
             queue_disk_bytes_per_s: 0.0,
-            volumes: vec![VolumeStats { name: "data".to_owned(), requests, dirty_bytes: 8192 }],
+            volumes: vec![VolumeStats {
+                name: "data".to_owned(),
+                requests,
+                dirty_bytes: 8192,
+                queue: VolumeQueueView {
+                    bytes: 1024,
+                    items: 1,
+                    reset_bytes_hwm: 2048,
+                    reset_items_hwm: 3,
+                    ..VolumeQueueView::default()
+                },
+                set_aside: true,
+                detached: false,
+                streamed_bytes_per_s: 512.0,
+                shipped_bytes_per_s: 512.0,
+                bitmap_bytes_per_s: 256.0,
+            }],
         };
         let report = StatsReport {
             schema: STATS_SCHEMA,
@@ -163,6 +199,10 @@ mod tests {
             ]
         );
         assert_eq!(lines[3], ["beta", "link", "connected", "3 KiB"]);
-        assert_eq!(lines[2], ["data", "2.5", "120", "10 KiB", "1 MiB", "250 µs", "21 ms", "8 KiB dirty"]);
+        assert_eq!(lines[2][..3], ["data", "primary", "set aside"]);
+        assert_eq!(
+            lines[2][7..],
+            ["250 µs", "21 ms", "1 KiB, 1 writes, 8 KiB dirty", "2 KiB, 3 writes", "1 KiB", "256 B"]
+        );
     }
 }

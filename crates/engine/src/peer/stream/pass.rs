@@ -375,6 +375,7 @@ impl PeerStream {
             Ok(IoDone::Payload { buf, .. }) => {
                 pass.sent_bytes += range.length;
                 common.counters.shipped_bytes += range.length;
+                common.volumes.of(range.volume).traffic.shipped(range.length);
                 ItemBody::Data(Slice { buf, start: 0, length: range.length as u32 })
             }
             Ok(IoDone::Hash(hash)) => {
