@@ -65,6 +65,27 @@ fn an_outage_costs_no_resync_while_the_disk_queue_has_room() {
 }
 
 // proves: P8
+/// What stands on disk still costs memory its place. What was queued before the disk queue was needed leaves memory, too, but for what is sent
+/// next: else half of memory held that until the link was back, and the queue was full at a third of the writes.
+#[test]
+fn small_writes_fill_the_disk_queue_and_not_the_memory_of_their_places() {
+    for queued_before in [0, 20] {
+        let mut world = in_step(small_memory(8 * MIB));
+        let resynced = world.figures(PRIMARY).resynced_bytes;
+        // Some are on their way when the link goes.
+        (0..queued_before).for_each(|n| _ = world.write((n % 2) as u16, n * 4 * KIB, 4 * KIB));
+        world.cut([false; 2]);
+        for n in 0..560 {
+            let longest = world.write_done((n % 2) as u16, n * 12 * KIB % (960 * KIB), 4 * KIB);
+            assert!(longest < 100 * MILLISECOND, "{longest} ns");
+        }
+        let figures = world.figures(PRIMARY);
+        assert_eq!(figures.state, State::Queuing, "{:?}", figures.queue);
+        drains_in_order(&mut world, resynced);
+    }
+}
+
+// proves: P8
 /// After an outage of 20 s the peaks say how much waited, in memory and on disk, and how old the copy was; and they begin anew where somebody
 /// wants that.
 #[test]

@@ -84,21 +84,8 @@ pub(crate) struct SeenLine {
     pub round_trip: Duration,
     /// What is queued, in memory and on disk, is at most half of what memory has room for.
     pub queue_is_low: bool,
-    /// The age of the oldest write that the peer lacks; `None`: nothing goes in its order.
-    pub lag: Option<Duration>,
-}
-
-impl SeenLine {
-    fn too_far_behind(&self, rules: &Fallback) -> Option<SlowLine> {
-        let lag = self.lag.filter(|_| self.in_order && self.is_heard)?;
-        rules.lag.filter(|most| lag >= *most).map(|_| SlowLine::Lag(lag))
-    }
-
-    /// What the line looks like allows the mode that is set.
-    fn is_good(&self, rules: &Fallback) -> bool {
-        let is_near = rules.lag.is_none_or(|most| self.lag.is_some_and(|lag| lag <= most / 2));
-        self.in_order && self.is_there && self.queue_is_low && self.round_trip <= rules.latency && is_near
-    }
+    /// Writers have what the mode promises, or it promises nothing: a copy that only catches up is behind whatever the mode.
+    pub keeps_promise: bool,
 }
 
 /// What writers waited for the peer.
@@ -156,6 +143,8 @@ pub(crate) struct ModeLadder {
     line: LineJudge,
     /// Lowered: a write whose writer would wait for it now in the mode that is set.
     sample: Option<(Seq, Mono)>,
+    /// A write that is not durable at the peer, and since when it was queued: the copy is behind for at least so long.
+    lacked: Option<(Seq, Mono)>,
     /// When it came back last, and how long the line had been good for then.
     returned: Option<(Mono, Duration)>,
     doublings: u32,
@@ -169,6 +158,7 @@ impl ModeLadder {
 
     /// A write was queued behind which, as far as it is known, nobody waits.
     pub fn numbered(&mut self, now: Mono, last: Seq) {
+        self.lacked.get_or_insert((last, now));
         if self.lowering().is_some() {
             self.sample.get_or_insert((last, now));
         }
@@ -179,6 +169,16 @@ impl ModeLadder {
         if let Some((_, since)) = self.sample.take_if(|(seq, _)| has(*seq)) {
             self.line.note(now, since);
         }
+    }
+
+    /// The peer has these writes durable.
+    pub fn durable(&mut self, has: impl Fn(Seq) -> bool) {
+        self.lacked.take_if(|(seq, _)| has(*seq));
+    }
+
+    /// For so long the copy lacks a write, as far as is known. The time in which nothing was heard of the peer is charged to nobody.
+    fn lag(&self, now: Mono) -> Duration {
+        self.lacked.map_or(Duration::ZERO, |(_, since)| now.since(since.max(self.line.silent_until)))
     }
 
     /// Since when the fallback counts, and why.
@@ -200,15 +200,19 @@ impl ModeLadder {
     pub fn look(&mut self, now: Mono, rules: &Fallback, seen: &SeenLine) -> Option<LadderStep> {
         if !seen.in_order {
             self.line.begin_anew(now);
-            self.sample = None;
+            (self.sample, self.lacked) = (None, None);
         }
         if !seen.is_heard {
             self.line.silent_until = now;
         }
         let oldest = seen.oldest.into_iter().chain(self.sample.map(|(_, since)| since)).min();
         let slow = self.line.verdict(now, oldest.filter(|_| seen.in_order), rules).and_then(Result::err);
-        let slow = slow.or_else(|| seen.too_far_behind(rules));
-        let is_good = slow.is_none() && seen.is_good(rules);
+        let lag = self.lag(now);
+        let too_far = rules.lag.is_some_and(|most| lag >= most) && seen.in_order && seen.is_heard && seen.keeps_promise;
+        let slow = slow.or(too_far.then_some(SlowLine::Lag(lag)));
+        let is_near = seen.queue_is_low && rules.lag.is_none_or(|most| lag <= most / 2);
+        let is_good =
+            seen.in_order && seen.is_there && is_near && seen.round_trip <= rules.latency && slow.is_none();
         match (self.rung, slow) {
             (Rung::AsSet, Some(cause)) => {
                 let lasted = |(at, hold): (Mono, Duration)| now.since(at) >= hold;
@@ -289,7 +293,7 @@ mod tests {
             is_there: true,
             round_trip: Duration::from_millis(20),
             queue_is_low: true,
-            lag: Some(Duration::ZERO),
+            keeps_promise: true,
         }
     }
 
@@ -394,14 +398,24 @@ mod tests {
     fn a_peer_that_is_far_behind_is_reason_enough() {
         let rules = Fallback { lag: Some(Duration::from_secs(20)), ..rules() };
         let mut ladder = ModeLadder::default();
-        let mut look = |seconds: u64, lag: u64, is_heard: bool| {
-            let seen = SeenLine { lag: Some(Duration::from_secs(lag)), is_heard, ..good() };
-            ladder.look(Mono(seconds * 1000 * MS), &rules, &seen)
-        };
-        assert_eq!([look(1, 19, true), look(2, 20, false)], [None; 2], "not that far, and a silent line is judged by others");
-        assert_eq!(look(3, 21, true), Some(LadderStep::Down(SlowLine::Lag(Duration::from_secs(21)))));
-        assert!([(4, 15), (14, 11), (24, 10), (33, 3)].iter().all(|(at, lag)| look(*at, *lag, true).is_none()));
-        assert_eq!(look(34, 0, true), Some(LadderStep::Up(Duration::from_secs(10))), "half as far for long enough");
+        let at = |seconds: u64| Mono(seconds * 1000 * MS);
+        ladder.numbered(at(1), Seq(5));
+        ladder.numbered(at(9), Seq(6));
+        let catches_up = SeenLine { keeps_promise: false, ..good() };
+        let silent = SeenLine { is_heard: false, ..good() };
+        assert_eq!(ladder.look(at(20), &rules, &good()), None, "not that far");
+        assert_eq!(ladder.look(at(21), &rules, &catches_up), None, "no mode would have it nearer");
+        assert_eq!(ladder.look(at(22), &rules, &silent), None, "a silent line is judged by others");
+        assert_eq!(ladder.look(at(41), &rules, &good()), None, "and charged to nobody");
+        let step = ladder.look(at(42), &rules, &good());
+        assert_eq!(step, Some(LadderStep::Down(SlowLine::Lag(Duration::from_secs(20)))));
+        ladder.durable(|seq| seq == Seq(5));
+        ladder.numbered(at(43), Seq(7));
+        assert!([44, 53].iter().all(|seconds| ladder.look(at(*seconds), &rules, &good()).is_none()));
+        assert_eq!(ladder.look(at(54), &rules, &good()), None, "more than half as far");
+        ladder.durable(|_| true);
+        assert!([55, 64].iter().all(|seconds| ladder.look(at(*seconds), &rules, &good()).is_none()));
+        assert_eq!(ladder.look(at(65), &rules, &good()), Some(LadderStep::Up(Duration::from_secs(10))));
     }
 
     #[test]

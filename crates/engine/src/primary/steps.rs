@@ -11,7 +11,6 @@ use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
 use crate::injected_fault::{Fault, injected};
 use crate::limits::{LADDER_HEARS, LADDER_LOOK};
-use crate::peer::status::oldest_unconfirmed;
 use crate::peer::stream::{PeerStream, step_time};
 use crate::primary::Primary;
 use crate::primary::ladder::{LadderStep, ModeLadder, SeenLine, SlowLine};
@@ -67,7 +66,7 @@ fn seen(primary: &Primary, common: &mut GroupCommon, cx: &Cx) -> SeenLine {
         is_there: silent.is_some_and(|silent| silent <= cx.peer.suspect_after()),
         round_trip: if promises { cx.peer.round_trip } else { Duration::ZERO },
         queue_is_low: stream.is_none_or(|stream| stream.queue().bytes() <= common.settings.queue_bytes / 2),
-        lag: oldest_unconfirmed(peer, cx.now).map(|lag| lag.min(cx.now.mono.since(back))),
+        keeps_promise: !promises || stream.is_some_and(PeerStream::keeps_promise),
     }
 }
 
@@ -78,7 +77,7 @@ fn words(cause: SlowLine, rules: &Fallback) -> String {
             format!("writers waited {} ms for the peer on the average, more than {} ms", ms(wait), ms(rules.latency))
         }
         SlowLine::Lag(lag) => format!(
-            "the oldest write that the peer lacks is {} s old, and {} s are set",
+            "a write of {} s ago is not durable at the peer, and {} s are set",
             lag.as_secs(),
             rules.lag.unwrap_or_default().as_secs()
         ),
@@ -180,6 +179,7 @@ pub(super) fn note_confirmed(primary: &mut Primary, common: &GroupCommon, cx: &C
     };
     if let Some(stream) = peer.outbox.stream() {
         ladder.confirmed(cx.now.mono, |seq| stream.has(level, seq));
+        ladder.durable(|seq| stream.has(AckLevel::Durable, seq));
     }
 }
 
