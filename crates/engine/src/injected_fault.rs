@@ -84,6 +84,8 @@ faults! {
         "Frames of a run go to a peer that still stands in the run before.";
     LogHeadTooFar, "log-head-too-far", "rule 2, P3",
         "The log of the queue lets go of what the peer has applied or this node has flushed, and not both.";
+    LaterBatchMissed, "later-batch-missed", "P3, P9",
+        "Behind a batch that is not whole a start looks for one that tells of damage as far as one batch reaches, and several were under way.";
     HungLogWaitedFor, "hung-log-waited-for", "P8",
         "Writers wait for the disk of the log of the queue for as long as that hangs.";
     OwnDiskWaitedFor, "own-disk-waited-for", "P8",

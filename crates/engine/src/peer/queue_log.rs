@@ -8,7 +8,7 @@ use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::cell::{self, CELL_BYTES, CellHead};
 use crate::formats::journal::{ENTRIES_MAX, INDEX_BYTES, JournalEntry, JournalIndex, JournalRing, RecordKind};
-use crate::formats::queue_log::{self, QueueCell, ring_bytes};
+use crate::formats::queue_log::{self, BATCHES_MAX, QueueCell, ring_bytes};
 use crate::formats::wire::flags;
 use crate::ids::{Incarnation, Seq};
 use crate::injected_fault::{Fault, injected};
@@ -21,8 +21,6 @@ use crate::shared::write::{WriteKind, WriteOp};
 use crate::time::Mono;
 use crate::{IoDone, IoError, IoResult, Output, Slice, Store, WriteBytes};
 
-/// Batches on their way at once.
-const BATCHES_MAX: usize = 4;
 /// With one on its way, less than this waits for company.
 const WORTH_A_BATCH: u64 = 256 * KIB;
 

@@ -1,0 +1,57 @@
+//! Where the log of the queue ends, and what becomes of one that is written no more but still counts.
+
+use engine::Store;
+use engine::cell::CELL_BYTES;
+use engine::coverage::CoveragePoint;
+use engine::limits::{KIB, MIB};
+use engine::state::State;
+use sim::options::SimOptions;
+use sim::scenarios::{GROUP, SECOND, ScenarioWorld, serves};
+
+use crate::durable_queue::{in_step, logged};
+
+const PRIMARY: usize = 0;
+
+fn comes_in_step(world: &mut ScenarioWorld) {
+    world.restore_path();
+    world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating && world.in_step());
+    world.drain();
+}
+
+/// Writers who ask at once fill several large batches, which are under way together: none of four tells of another. The link is down.
+fn large_batches() -> (ScenarioWorld, Vec<usize>) {
+    let mut world = in_step(SimOptions {
+        queue_bytes: 32 * MIB,
+        volume_bytes: 8 * MIB,
+        history_bytes: 64 * MIB,
+        activity: engine::ActivityConfig { extent_bytes: MIB, extents: 64 },
+        ..logged(24 * MIB)
+    });
+    // The cell has counted all that was before.
+    world.pass(SECOND);
+    world.cut([false; 2]);
+    let begins = world.cluster[PRIMARY].disk(Store::Queue(GROUP)).durable().to_vec();
+    let asked: Vec<_> = (0..20).map(|n| world.write((n % 2) as u16, n / 2 * 512 * KIB, 512 * KIB)).collect();
+    asked.into_iter().for_each(|id| assert!(world.answer(id).0));
+    let disk = world.cluster[PRIMARY].disk(Store::Queue(GROUP));
+    let is_new = |at: &usize| disk.durable()[*at..][..8] == *b"FSHQUEUB" && begins[*at..][..8] != *b"FSHQUEUB";
+    let new = (0..disk.size() - CELL_BYTES as usize).step_by(4096).filter(is_new).collect();
+    (world, new)
+}
+
+// proves: P3, P9
+/// Of batches as large as they get one rots before the cell has counted it, behind others that were under way with it. A later one tells that it was
+/// durable, so it is no end of the log: that can befall the last four alone.
+#[test]
+fn a_large_batch_that_rots_is_no_end_of_the_log() {
+    let batches = large_batches().1.len();
+    assert!(batches > 8, "{batches}");
+    for batch in 0..batches - 4 {
+        let (mut world, new) = large_batches();
+        world.cluster[PRIMARY].disk_mut(Store::Queue(GROUP)).goes_astray(new[batch], &[7; 4096]);
+        world.crash(PRIMARY, false, SECOND);
+        world.until("it serves", serves);
+        assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueLogDropped), 1, "batch {batch} of {batches}");
+        comes_in_step(&mut world);
+    }
+}
