@@ -86,6 +86,8 @@ faults! {
         "The log of the queue lets go of what the peer has applied or this node has flushed, and not both.";
     LaterBatchMissed, "later-batch-missed", "P3, P9",
         "Behind a batch that is not whole a start looks for one that tells of damage as far as one batch reaches, and several were under way.";
+    EndedLogKept, "ended-log-kept", "rule 1, P3",
+        "A write fails here behind the end of the stream, and the log that holds it goes on to count.";
     HungLogWaitedFor, "hung-log-waited-for", "P8",
         "Writers wait for the disk of the log of the queue for as long as that hangs.";
     OwnDiskWaitedFor, "own-disk-waited-for", "P8",

@@ -4,9 +4,10 @@ use engine::Store;
 use engine::cell::CELL_BYTES;
 use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
-use engine::state::State;
+use engine::state::{Degrade, Mode, State};
+use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
-use sim::scenarios::{GROUP, SECOND, ScenarioWorld, serves};
+use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, serves};
 
 use crate::durable_queue::{in_step, logged};
 
@@ -52,6 +53,39 @@ fn a_large_batch_that_rots_is_no_end_of_the_log() {
         world.crash(PRIMARY, false, SECOND);
         world.until("it serves", serves);
         assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueLogDropped), 1, "batch {batch} of {batches}");
+        comes_in_step(&mut world);
+    }
+}
+
+// proves: P3, rule 1
+/// The order is lost with the link, and a local write that the log holds is still under way. It fails, and a clean stop follows: no start goes on
+/// from a log of which one number never came to the volume.
+#[test]
+fn a_write_that_fails_behind_the_end_of_the_order_closes_the_log() {
+    for clean in [true, false] {
+        let options = SimOptions { modes: vec![Mode::Sync], degrade: Degrade::Logging, ..logged(8 * MIB) };
+        let mut world = in_step(options);
+        world.pass(SECOND);
+        // Into the log soon, and from there to a volume that takes long.
+        world.cluster[PRIMARY].storage.trouble.queue_ns = 5 * MILLISECOND;
+        let id = world.write(0, 0, 64 * KIB);
+        world.pass(MILLISECOND);
+        world.cut([false; 2]);
+        world.cluster[PRIMARY].storage.trouble.serving_full_until = ALWAYS;
+        world.cluster[PRIMARY].storage.trouble.stalled_until = world.now() + 20 * SECOND;
+        world.until("the order is lost", |world| world.figures(PRIMARY).state == State::Logging);
+        assert_eq!(world.reply(id), None, "it is under way");
+        world.cluster[PRIMARY].storage.trouble.stalled_until = 0;
+        assert!(!world.answer(id).0, "it failed");
+        world.cluster[PRIMARY].storage.trouble.serving_full_until = 0;
+        match clean {
+            true => world.stop(PRIMARY),
+            false => world.crash(PRIMARY, false, SECOND),
+        }
+        if clean {
+            world.boot(PRIMARY);
+        }
+        world.until("it serves", serves);
         comes_in_step(&mut world);
     }
 }

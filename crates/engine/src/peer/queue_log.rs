@@ -140,9 +140,10 @@ impl QueueLog {
         !self.gates() && !self.is_closing || seq <= self.logged
     }
 
-    /// The number is in the log that a start would find, or will be: it stays what it is.
-    pub fn holds(&self, seq: Seq) -> bool {
-        (self.gates() || self.is_closing) && seq <= self.taken
+    /// The number is in the log that a start would find, or will be: it stays what it is. `counts`: the superblock says so, also where the stream
+    /// has ended and the log takes nothing more.
+    pub fn holds(&self, seq: Seq, counts: bool) -> bool {
+        (self.gates() || self.is_closing || counts) && seq <= self.taken
     }
 
     /// A start would read the log from a number before this one.
