@@ -88,6 +88,8 @@ faults! {
         "Behind a batch that is not whole a start looks for one that tells of damage as far as one batch reaches, and several were under way.";
     EndedLogKept, "ended-log-kept", "rule 1, P3",
         "A write fails here behind the end of the stream, and the log that holds it goes on to count.";
+    QueueFlushedUnasked, "queue-flushed-unasked", "P8",
+        "A start flushes the queue's file also where nothing in it counts.";
     HungLogWaitedFor, "hung-log-waited-for", "P8",
         "Writers wait for the disk of the log of the queue for as long as that hangs.";
     OwnDiskWaitedFor, "own-disk-waited-for", "P8",

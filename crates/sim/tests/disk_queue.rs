@@ -375,6 +375,21 @@ fn a_disk_queue_says_nothing_after_a_start() {
     assert_eq!(world.figures(PRIMARY).queue.disk_bytes, 0);
 }
 
+// proves: P8
+/// The disk of the queue's file refuses a flush, and nothing in that file counts for a start: neither node asks for one.
+#[test]
+fn a_start_asks_nothing_of_a_disk_queue_that_says_nothing() {
+    let mut world = in_step(small_memory(4 * MIB));
+    for node in [PRIMARY, SECONDARY] {
+        world.cluster[node].storage.trouble.queue_flush_fails = true;
+        world.crash(node, node == PRIMARY, SECOND);
+    }
+    world.pass(2 * SECOND);
+    world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
+    writes(&mut world, 600);
+    world.drain();
+}
+
 /// In `sync` the queue keeps the order of those who were answered alone, on disk too.
 #[test]
 fn who_was_answered_alone_in_sync_stays_in_order_on_disk() {

@@ -9,7 +9,7 @@ use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, serves};
 
-use crate::durable_queue::{in_step, logged};
+use crate::durable_queue::{in_step, logged, writes};
 
 const PRIMARY: usize = 0;
 
@@ -88,4 +88,20 @@ fn a_write_that_fails_behind_the_end_of_the_order_closes_the_log() {
         world.until("it serves", serves);
         comes_in_step(&mut world);
     }
+}
+
+// proves: P8
+/// A start cannot flush the log's file: what it would read there may be gone with the next loss of power, so the log does not count. The
+/// group serves all the same.
+#[test]
+fn a_log_that_a_start_cannot_flush_does_not_count() {
+    let mut world = in_step(logged(8 * MIB));
+    world.cut([false; 2]);
+    writes(&mut world, 240);
+    world.cluster[PRIMARY].storage.trouble.queue_flush_fails = true;
+    world.crash(PRIMARY, false, SECOND);
+    world.until("it serves", serves);
+    assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueLogDropped), 1);
+    world.cluster[PRIMARY].storage.trouble.queue_flush_fails = false;
+    comes_in_step(&mut world);
 }

@@ -606,6 +606,9 @@ impl NodeStorage {
             {
                 Err(IoError::Io)
             }
+            JobKind::Flush { .. } if self.trouble.queue_flush_fails && matches!(store, Store::Queue(_)) => {
+                Err(IoError::Io)
+            }
             JobKind::Flush { completions } => self.finish_flush(store, completions, rng),
             JobKind::ReadMeta { offset, length } => {
                 let bytes = offset as usize..(offset + u64::from(length)) as usize;
