@@ -390,6 +390,56 @@ fn a_start_asks_nothing_of_a_disk_queue_that_says_nothing() {
     world.drain();
 }
 
+// proves: P2, P5, rule 4
+/// For ten minutes the link is down, and writers go on at its full rate. The queue keeps the order, and while it drains, for as long again, the
+/// peer dies now and then: each time it comes back with a prefix of that order.
+#[test]
+fn ten_minutes_without_the_link_at_its_full_rate_cost_no_order() {
+    const RATE: u64 = 100_000;
+    let mut world = in_step(SimOptions { bytes_per_s: RATE, queue_bytes: 8 * MIB, ..small_memory(64 * MIB) });
+    let resynced = world.figures(PRIMARY).resynced_bytes;
+    world.cut([false; 2]);
+    let (began, mut longest, mut written) = (world.now(), 0, 0);
+    while world.now() < began + 600 * SECOND {
+        let n = written / (24 * KIB);
+        longest = world.write_done((n % 2) as u16, n * 20 * KIB % (960 * KIB), 24 * KIB).max(longest);
+        written += 24 * KIB;
+        let due = began + written * (SECOND / RATE);
+        world.pass(due.saturating_sub(world.now()));
+    }
+    assert!(longest < 100 * MILLISECOND, "{longest} ns");
+    let figures = world.figures(PRIMARY);
+    assert!(figures.state == State::Queuing && figures.queue.disk_bytes > 50 * MIB, "{:?}", figures.queue);
+    world.restore_path();
+    let checks = world.checkers.writes.prefix_checks();
+    for round in 0..8 {
+        world.pass(40 * SECOND + round * 700 * MILLISECOND);
+        assert!(world.figures(PRIMARY).queue.disk_bytes > MIB, "it drains");
+        world.crash(SECONDARY, round % 2 == 0, SECOND);
+    }
+    drains_in_order(&mut world, resynced);
+    assert!(world.checkers.writes.prefix_checks() >= checks + 8);
+}
+
+// proves: P8, rule 4
+/// Memory and items of the queue are made smaller than what they hold while the ring is in use: the order is kept, and nobody waits longer than
+/// until the queue is as small as that.
+#[test]
+fn a_queue_made_smaller_than_what_it_holds_keeps_its_order() {
+    for (queue_bytes, queue_items) in [(64 * KIB, 100_000), (MIB, 20), (64 * KIB, 20)] {
+        let mut world = in_step(SimOptions { bytes_per_s: 800_000, queue_bytes: MIB, ..small_memory(8 * MIB) });
+        let resynced = world.figures(PRIMARY).resynced_bytes;
+        writes(&mut world, 4000);
+        let queue = world.figures(PRIMARY).queue;
+        assert!(queue.bytes > 256 * KIB && queue.items > 100 && queue.disk_bytes > MIB, "{queue:?}");
+        world.set(GROUP, |settings| (settings.queue_bytes, settings.queue_items) = (queue_bytes, queue_items));
+        let longest = writes(&mut world, 600);
+        assert!(longest < 10 * SECOND, "{longest} ns");
+        assert!(longest > SECOND || queue_items > 20, "{longest} ns");
+        drains_in_order(&mut world, resynced);
+    }
+}
+
 /// In `sync` the queue keeps the order of those who were answered alone, on disk too.
 #[test]
 fn who_was_answered_alone_in_sync_stays_in_order_on_disk() {
