@@ -96,6 +96,8 @@ faults! {
         "In superasync writers wait for the disk of this node's own queue as long as in other modes.";
     SuperasyncWaits, "superasync-waits", "P8",
         "In superasync writers wait for room in a full queue as in async.";
+    AsideCountsAsDirty, "aside-counts-as-dirty", "P5",
+        "In superasync what is written to a volume set aside counts as what a snapshot would send, and the queue is kept because of that.";
     PacedTimeCounted, "paced-time-counted", "rule 10",
         "The time in which writers were slowed down on purpose counts as time that they waited for room.";
     PlacesFreedEarly, "places-freed-early", "rule 10",

@@ -4,7 +4,7 @@
 use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
 use engine::state::{Degrade, Mode, Policy, State, WhenFull};
-use engine::{Command, Store};
+use engine::{Command, CommandResult, Store, VolumeId};
 use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
@@ -230,9 +230,29 @@ fn in_superasync_nobody_waits_and_the_copy_follows_twice_the_links_rate() {
 /// disk queue is full, no writer waits, and the copy stays less than 30 s old.
 #[test]
 fn in_superasync_the_younger_image_counts() {
+    let world = in_step(twice_the_link());
+    the_younger_image_counts(world);
+}
+
+// proves: P5
+/// The same beside a bulk load: volumes that are set aside, all of them dirty, are no part of what a snapshot would send.
+#[test]
+fn in_superasync_the_younger_image_counts_beside_volumes_set_aside() {
+    let mut world = in_step(SimOptions { volumes: 8, ..twice_the_link() });
+    for volume in 2..8 {
+        assert!(matches!(world.order(PRIMARY, Command::SetAside { volume: VolumeId(volume) }), CommandResult::Done(_)));
+        (0..16).for_each(|n| _ = world.write_done(volume, n * 64 * KIB, 64 * KIB));
+    }
+    the_younger_image_counts(world);
+}
+
+/// A line of 200 kB/s, and a disk queue that is never full.
+fn twice_the_link() -> SimOptions {
     let modes = vec![Mode::Superasync];
-    let slow = SimOptions { bytes_per_s: 200_000, modes, queue_bytes: 2 * MIB, ..small_memory(64 * MIB) };
-    let mut world = in_step(slow);
+    SimOptions { bytes_per_s: 200_000, modes, queue_bytes: 2 * MIB, ..small_memory(64 * MIB) }
+}
+
+fn the_younger_image_counts(mut world: ScenarioWorld) {
     let wall_of_image = |world: &mut ScenarioWorld| world.figures(SECONDARY).promotable.map(|(_, wall)| wall.0);
     world.pass(2 * SECOND);
     let skew = wall_of_image(&mut world).expect("both are equal") - world.now();
@@ -249,6 +269,11 @@ fn in_superasync_the_younger_image_counts() {
     assert!(longest < 100 * MILLISECOND, "{longest} ns");
     assert!(oldest <= 30 * SECOND, "the image was {} s old", oldest / SECOND);
     assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueLeftForYoungerImage), 1, "the stream is not tried in vain");
+    let volumes = world.figures(PRIMARY).volumes;
+    for (volume, _) in (0..).map(VolumeId).zip(&volumes).filter(|(_, status)| status.is_aside) {
+        world.until("a sync may begin", |world| world.figures(PRIMARY).state == State::Replicating);
+        assert!(matches!(world.order(PRIMARY, Command::Rejoin { volume }), CommandResult::Done(_)));
+    }
     world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
     world.drain();
 }
