@@ -98,6 +98,8 @@ faults! {
         "In superasync writers wait for room in a full queue as in async.";
     AsideCountsAsDirty, "aside-counts-as-dirty", "P5",
         "In superasync what is written to a volume set aside counts as what a snapshot would send, and the queue is kept because of that.";
+    SpilledNeedsMemory, "spilled-needs-memory", "P8",
+        "Where the node's memory is short a large write waits for room for all of it, though the disk queue takes it at once.";
     PacedTimeCounted, "paced-time-counted", "rule 10",
         "The time in which writers were slowed down on purpose counts as time that they waited for room.";
     PlacesFreedEarly, "places-freed-early", "rule 10",

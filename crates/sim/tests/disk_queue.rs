@@ -2,7 +2,7 @@
 // proves: rule 10
 
 use engine::coverage::CoveragePoint;
-use engine::limits::{KIB, MIB};
+use engine::limits::{KIB, MEMORY_GROUP_BYTES, MIB};
 use engine::state::{Degrade, Mode, Policy, State, WhenFull};
 use engine::{Command, CommandResult, Store, VolumeId};
 use sim::nodes::storage::ALWAYS;
@@ -140,6 +140,30 @@ fn a_write_that_memory_has_no_room_for_beside_others_goes_to_the_disk_queue() {
     for n in 0..4 {
         let waited = world.write_done(n % 2, u64::from(n) * 192 * KIB, [96, 192][usize::from(n > 0)] * KIB);
         assert!(waited < SECOND / 2, "write {n}: {waited} ns");
+    }
+    drains_in_order(&mut world, resynced);
+}
+
+// proves: P8, rule 22
+/// The same where the node's memory is short, and not the queue's: one write is as large as all that the group may hold.
+#[test]
+fn a_write_larger_than_the_nodes_memory_goes_to_the_disk_queue() {
+    let mut world = in_step(SimOptions {
+        bytes_per_s: 50_000,
+        queue_bytes: 16 * MIB,
+        window_bytes: 4 * MIB,
+        journal_bytes: 16 * MIB,
+        memory_bytes: MEMORY_GROUP_BYTES,
+        ..small_memory(16 * MIB)
+    });
+    let resynced = world.figures(PRIMARY).resynced_bytes;
+    world.cut([false; 2]);
+    for n in 0..2 {
+        writes(&mut world, 900);
+        let queue = world.figures(PRIMARY).queue;
+        assert!(queue.disk_bytes > 0, "{queue:?}");
+        let waited = world.write_done(n, 0, MIB);
+        assert!(waited < SECOND / 2, "{waited} ns");
     }
     drains_in_order(&mut world, resynced);
 }

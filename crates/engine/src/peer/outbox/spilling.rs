@@ -47,8 +47,10 @@ impl Outbox {
 
     /// Writes the next batch, if none is being written.
     fn pump_spill(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let has_plenty = |held: u64, limit: u64| held < limit / 4;
+        let outgoing = self.outgoing_bytes();
         let Some(stream) = self.sending.stream_mut() else { return };
-        if stream.held_bytes() < common.settings.queue_bytes / 4 {
+        if has_plenty(stream.held_bytes(), common.settings.queue_bytes) && has_plenty(outgoing, cx.allowance) {
             self.disk.is_not_needed();
         }
         let Some((offset, parts)) = self.disk.begin_spill(queue_of(stream), cx.now.mono) else { return };
