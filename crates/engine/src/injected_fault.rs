@@ -90,6 +90,8 @@ faults! {
         "A write fails here behind the end of the stream, and the log that holds it goes on to count.";
     QueueFlushedUnasked, "queue-flushed-unasked", "P8",
         "A start flushes the queue's file also where nothing in it counts.";
+    TakeUpUnwatched, "take-up-unwatched", "rule 17",
+        "A peer that is asked to take up the run of a start, and never answers, is waited for without end.";
     HungLogWaitedFor, "hung-log-waited-for", "P8",
         "Writers wait for the disk of the log of the queue for as long as that hangs.";
     OwnDiskWaitedFor, "own-disk-waited-for", "P8",

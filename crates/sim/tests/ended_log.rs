@@ -12,6 +12,7 @@ use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, serves};
 use crate::durable_queue::{in_step, logged, writes};
 
 const PRIMARY: usize = 0;
+const PEER: usize = 1;
 
 fn comes_in_step(world: &mut ScenarioWorld) {
     world.restore_path();
@@ -103,5 +104,28 @@ fn a_log_that_a_start_cannot_flush_does_not_count() {
     world.until("it serves", serves);
     assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueLogDropped), 1);
     world.cluster[PRIMARY].storage.trouble.queue_flush_fails = false;
+    comes_in_step(&mut world);
+}
+
+// proves: rule 17
+/// The primary goes on from its log, and the peer never answers: the disk of its records hangs. It is given up as a peer that stands still in a
+/// sync, and people are told.
+#[test]
+fn a_peer_that_does_not_take_up_a_run_is_given_up() {
+    let mut world = in_step(logged(8 * MIB));
+    world.cut([false; 2]);
+    writes(&mut world, 240);
+    world.crash(PRIMARY, false, SECOND);
+    world.until("it serves", serves);
+    world.cluster[PEER].storage.trouble.superblock_ns = 200 * SECOND;
+    world.restore_path();
+    world.until("it is asked", |world| world.figures(PRIMARY).state == State::CatchingUp);
+    world.pass(50 * SECOND);
+    assert_eq!(world.coverage(PRIMARY, CoveragePoint::SyncStalled), 0);
+    world.pass(12 * SECOND);
+    assert_eq!(world.coverage(PRIMARY, CoveragePoint::SyncStalled), 1);
+    assert_eq!(world.figures(PRIMARY).state, State::Logging);
+    assert!(world.figures(PRIMARY).reason.contains("showed no progress"), "{}", world.figures(PRIMARY).reason);
+    world.cluster[PEER].storage.trouble.superblock_ns = 0;
     comes_in_step(&mut world);
 }
