@@ -102,6 +102,8 @@ faults! {
         "In superasync what is written to a volume set aside counts as what a snapshot would send, and the queue is kept because of that.";
     SpilledNeedsMemory, "spilled-needs-memory", "P8",
         "Where the node's memory is short a large write waits for room for all of it, though the disk queue takes it at once.";
+    YoungerImageLate, "younger-image-late", "P5",
+        "In superasync all that was queued in an outage is sent before anybody asks whether a snapshot would bring a younger image.";
     PacedTimeCounted, "paced-time-counted", "rule 10",
         "The time in which writers were slowed down on purpose counts as time that they waited for room.";
     PlacesFreedEarly, "places-freed-early", "rule 10",

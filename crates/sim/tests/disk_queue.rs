@@ -302,6 +302,27 @@ fn the_younger_image_counts(mut world: ScenarioWorld) {
     world.drain();
 }
 
+// proves: P5
+/// The link was down for long, and what was queued meanwhile, ten times the same places, would take two minutes to send: a snapshot brings a younger
+/// image within seconds.
+#[test]
+fn in_superasync_the_younger_image_counts_behind_an_outage_too() {
+    let mut world = in_step(twice_the_link());
+    world.cut([false; 2]);
+    (0..120).for_each(|_| _ = writes(&mut world, 200));
+    assert_eq!(world.figures(PRIMARY).state, State::Queuing);
+    let before = world.figures(SECONDARY).promotable.map(|(seq, _)| seq);
+    world.restore_path();
+    let back = world.now();
+    world.until("the image is younger", |world| {
+        let is_left = world.coverage(PRIMARY, CoveragePoint::QueueLeftForYoungerImage) > 0;
+        is_left && world.in_step() && world.figures(SECONDARY).promotable.map(|(seq, _)| seq) != before
+    });
+    let took = world.now() - back;
+    assert!(took < 40 * SECOND, "{} s", took / SECOND);
+    world.drain();
+}
+
 /// No sync begins by itself there: a queue that was left would stay left, and the copy as old as it was.
 #[test]
 fn in_superasync_a_queue_is_left_only_where_a_sync_may_begin() {

@@ -28,8 +28,14 @@ pub(crate) fn look_at_queue(primary: &mut Primary, common: &mut GroupCommon, cx:
 }
 
 fn prefer_younger_image(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx) {
-    let streams = common.settings.mode == Mode::Superasync && primary.peer.state(common) == State::Replicating;
-    let Some(stream) = primary.peer.outbox.stream().filter(|_| streams) else { return };
+    let in_order = match primary.peer.state(common) {
+        State::Replicating => true,
+        // Behind an outage, when the queue is longest.
+        State::CatchingUp => !injected(Fault::YoungerImageLate),
+        _ => false,
+    };
+    let streams = common.settings.mode == Mode::Superasync && in_order;
+    let Some(stream) = primary.peer.outbox.stream().filter(|stream| streams && stream.is_open()) else { return };
     let Some(rate) = primary.drain.per_second() else { return };
     let (queued, dirty) = (stream.queue().bytes(), dirty_bytes(common));
     // What streams goes on streaming until a sync may begin.
