@@ -104,6 +104,8 @@ faults! {
         "Where the node's memory is short a large write waits for room for all of it, though the disk queue takes it at once.";
     YoungerImageLate, "younger-image-late", "P5",
         "In superasync all that was queued in an outage is sent before anybody asks whether a snapshot would bring a younger image.";
+    SentStaysInMemory, "sent-stays-in-memory", "P8",
+        "What was read back from the disk queue stays in memory until the peer has it, however much is on its way.";
     PacedTimeCounted, "paced-time-counted", "rule 10",
         "The time in which writers were slowed down on purpose counts as time that they waited for room.";
     PlacesFreedEarly, "places-freed-early", "rule 10",
