@@ -320,6 +320,8 @@ faults! {
         "A volume is set aside while the stream goes on, and the peer does not hear of it.";
     AsideTakesRoom, "aside-takes-room", "P1, P5",
         "A write to a volume that is set aside keeps room in the queue while it waits for its range.";
+    AsideCountsAsWritten, "aside-counts-as-written", "P5",
+        "What is written to a volume set aside counts as what the stream would have to carry: the others stay with snapshots.";
     AsideForgotten, "aside-forgotten", "P2, P6",
         "A secondary forgets with its next start which volumes are no part of its copy.";
     AttachTakenForWhole, "attach-taken-for-whole", "P2, P3",
