@@ -457,10 +457,10 @@ fn a_load_that_does_not_travel_keeps_nobody_from_the_stream() {
     sync(&mut world);
     let began = world.now();
     for n in 0.. {
-        // 800 kB/s and 150 kB/s.
-        (0..4).for_each(|k| _ = world.write_done(1, (n * 4 + k) * 16 * KIB % MIB, 16 * KIB));
+        // A MB/s and 250 kB/s, so much that no snapshot is small.
+        (0..3).for_each(|k| _ = world.write_done(1, (n * 3 + k) * 16 * KIB % MIB, 16 * KIB));
         world.write_done(0, n * 77 % 85 * 12 * KIB, 12 * KIB);
-        world.pass((began + (n + 1) * 80 * MILLISECOND).saturating_sub(world.now()));
+        world.pass((began + (n + 1) * 48 * MILLISECOND).saturating_sub(world.now()));
         if state(&world) == Some(State::Replicating) {
             break;
         }
