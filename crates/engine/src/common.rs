@@ -41,6 +41,8 @@ pub(crate) struct GroupCounters {
     pub room_waits: RoomWaits,
     pub writes: u64,
     pub written_bytes: u64,
+    /// Of that, what is not of a volume set aside: what a stream has to carry.
+    pub ordered_bytes: u64,
     pub streamed_bytes: u64,
     pub joined_writes: u64,
     pub joined_frames: u64,

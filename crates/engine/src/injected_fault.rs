@@ -84,12 +84,28 @@ faults! {
         "Frames of a run go to a peer that still stands in the run before.";
     LogHeadTooFar, "log-head-too-far", "rule 2, P3",
         "The log of the queue lets go of what the peer has applied or this node has flushed, and not both.";
+    LaterBatchMissed, "later-batch-missed", "P3, P9",
+        "Behind a batch that is not whole a start looks for one that tells of damage as far as one batch reaches, and several were under way.";
+    EndedLogKept, "ended-log-kept", "rule 1, P3",
+        "A write fails here behind the end of the stream, and the log that holds it goes on to count.";
+    QueueFlushedUnasked, "queue-flushed-unasked", "P8",
+        "A start flushes the queue's file also where nothing in it counts.";
+    TakeUpUnwatched, "take-up-unwatched", "rule 17",
+        "A peer that is asked to take up the run of a start, and never answers, is waited for without end.";
     HungLogWaitedFor, "hung-log-waited-for", "P8",
         "Writers wait for the disk of the log of the queue for as long as that hangs.";
     OwnDiskWaitedFor, "own-disk-waited-for", "P8",
         "In superasync writers wait for the disk of this node's own queue as long as in other modes.";
     SuperasyncWaits, "superasync-waits", "P8",
         "In superasync writers wait for room in a full queue as in async.";
+    AsideCountsAsDirty, "aside-counts-as-dirty", "P5",
+        "In superasync what is written to a volume set aside counts as what a snapshot would send, and the queue is kept because of that.";
+    SpilledNeedsMemory, "spilled-needs-memory", "P8",
+        "Where the node's memory is short a large write waits for room for all of it, though the disk queue takes it at once.";
+    YoungerImageLate, "younger-image-late", "P5",
+        "In superasync all that was queued in an outage is sent before anybody asks whether a snapshot would bring a younger image.";
+    SentStaysInMemory, "sent-stays-in-memory", "P8",
+        "What was read back from the disk queue stays in memory until the peer has it, however much is on its way.";
     PacedTimeCounted, "paced-time-counted", "rule 10",
         "The time in which writers were slowed down on purpose counts as time that they waited for room.";
     PlacesFreedEarly, "places-freed-early", "rule 10",
@@ -304,6 +320,8 @@ faults! {
         "A volume is set aside while the stream goes on, and the peer does not hear of it.";
     AsideTakesRoom, "aside-takes-room", "P1, P5",
         "A write to a volume that is set aside keeps room in the queue while it waits for its range.";
+    AsideCountsAsWritten, "aside-counts-as-written", "P5",
+        "What is written to a volume set aside counts as what the stream would have to carry: the others stay with snapshots.";
     AsideForgotten, "aside-forgotten", "P2, P6",
         "A secondary forgets with its next start which volumes are no part of its copy.";
     AttachTakenForWhole, "attach-taken-for-whole", "P2, P3",

@@ -13,6 +13,7 @@ mod detach;
 mod disk_queue;
 mod documented;
 mod durable_queue;
+mod ended_log;
 mod failed_flush;
 mod failed_group;
 mod fine_regions;

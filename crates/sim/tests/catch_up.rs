@@ -4,7 +4,7 @@
 use engine::coverage::CoveragePoint;
 use engine::limits::{KIB, MIB};
 use engine::state::{Mode, Policy, Protection, State};
-use engine::{Command, CommandResult, GroupId};
+use engine::{Command, CommandResult, GroupId, VolumeId};
 use sim::options::SimOptions;
 use sim::scenarios::{FOR_EVER, GROUP, MILLISECOND, SECOND, ScenarioWorld, options, state};
 
@@ -445,4 +445,27 @@ fn groups_that_share_a_line_say_what_bandwidth_is_missing() {
         (0..2).for_each(|at| said[at] |= says(groups[at]));
     }
     assert_eq!(said, [true; 2]);
+}
+
+// proves: P5
+/// A bulk load goes on in a volume that is set aside, at twice the link's rate. What is written to the other one fits the link, so that comes back to
+/// its stream: nothing of the load travels.
+#[test]
+fn a_load_that_does_not_travel_keeps_nobody_from_the_stream() {
+    let mut world = after_an_outage(SimOptions { queue_bytes: 256 * KIB, ..slow_link() });
+    assert!(matches!(world.order(0, Command::SetAside { volume: VolumeId(1) }), CommandResult::Done(_)));
+    sync(&mut world);
+    let began = world.now();
+    for n in 0.. {
+        // A MB/s and 250 kB/s, so much that no snapshot is small.
+        (0..3).for_each(|k| _ = world.write_done(1, (n * 3 + k) * 16 * KIB % MIB, 16 * KIB));
+        world.write_done(0, n * 77 % 85 * 12 * KIB, 12 * KIB);
+        world.pass((began + (n + 1) * 48 * MILLISECOND).saturating_sub(world.now()));
+        if state(&world) == Some(State::Replicating) {
+            break;
+        }
+        assert!(world.now() < began + 30 * SECOND, "it still syncs: {}", world.figures(0).reason);
+    }
+    assert!(matches!(world.order(0, Command::Rejoin { volume: VolumeId(1) }), CommandResult::Done(_)));
+    world.drain();
 }

@@ -2,9 +2,9 @@
 // proves: rule 10
 
 use engine::coverage::CoveragePoint;
-use engine::limits::{KIB, MIB};
+use engine::limits::{KIB, MEMORY_GROUP_BYTES, MIB};
 use engine::state::{Degrade, Mode, Policy, State, WhenFull};
-use engine::{Command, Store};
+use engine::{Command, CommandResult, Store, VolumeId};
 use sim::nodes::storage::ALWAYS;
 use sim::options::SimOptions;
 use sim::scenarios::{GROUP, MILLISECOND, SECOND, ScenarioWorld, options};
@@ -165,6 +165,34 @@ fn a_write_that_memory_has_no_room_for_beside_others_goes_to_the_disk_queue() {
     drains_in_order(&mut world, resynced);
 }
 
+// proves: P8, rule 22
+/// The same where the node's memory is short, and not the queue's: one write is as large as all that the group may hold.
+#[test]
+fn a_write_larger_than_the_nodes_memory_goes_to_the_disk_queue() {
+    for link_is_up in [true, false] {
+        let mut world = in_step(SimOptions {
+            bytes_per_s: 50_000,
+            queue_bytes: 16 * MIB,
+            window_bytes: 4 * MIB,
+            journal_bytes: 16 * MIB,
+            memory_bytes: MEMORY_GROUP_BYTES,
+            ..small_memory(16 * MIB)
+        });
+        let resynced = world.figures(PRIMARY).resynced_bytes;
+        if !link_is_up {
+            world.cut([false; 2]);
+        }
+        for n in 0..2 {
+            writes(&mut world, 900);
+            let queue = world.figures(PRIMARY).queue;
+            assert!(queue.disk_bytes > 0, "{queue:?}");
+            let waited = world.write_done(n, 0, MIB);
+            assert!(waited < SECOND / 2, "{waited} ns");
+        }
+        drains_in_order(&mut world, resynced);
+    }
+}
+
 /// The ring is gone round many times, and the link is lost again and again meanwhile: sent once more, or read once more.
 #[test]
 fn a_ring_that_wraps_keeps_the_order_over_lost_links() {
@@ -251,9 +279,29 @@ fn in_superasync_nobody_waits_and_the_copy_follows_twice_the_links_rate() {
 /// disk queue is full, no writer waits, and the copy stays less than 30 s old.
 #[test]
 fn in_superasync_the_younger_image_counts() {
+    let world = in_step(twice_the_link());
+    the_younger_image_counts(world);
+}
+
+// proves: P5
+/// The same beside a bulk load: volumes that are set aside, all of them dirty, are no part of what a snapshot would send.
+#[test]
+fn in_superasync_the_younger_image_counts_beside_volumes_set_aside() {
+    let mut world = in_step(SimOptions { volumes: 8, ..twice_the_link() });
+    for volume in 2..8 {
+        assert!(matches!(world.order(PRIMARY, Command::SetAside { volume: VolumeId(volume) }), CommandResult::Done(_)));
+        (0..16).for_each(|n| _ = world.write_done(volume, n * 64 * KIB, 64 * KIB));
+    }
+    the_younger_image_counts(world);
+}
+
+/// A line of 200 kB/s, and a disk queue that is never full.
+fn twice_the_link() -> SimOptions {
     let modes = vec![Mode::Superasync];
-    let slow = SimOptions { bytes_per_s: 200_000, modes, queue_bytes: 2 * MIB, ..small_memory(64 * MIB) };
-    let mut world = in_step(slow);
+    SimOptions { bytes_per_s: 200_000, modes, queue_bytes: 2 * MIB, ..small_memory(64 * MIB) }
+}
+
+fn the_younger_image_counts(mut world: ScenarioWorld) {
     let wall_of_image = |world: &mut ScenarioWorld| world.figures(SECONDARY).promotable.map(|(_, wall)| wall.0);
     world.pass(2 * SECOND);
     let skew = wall_of_image(&mut world).expect("both are equal") - world.now();
@@ -270,7 +318,33 @@ fn in_superasync_the_younger_image_counts() {
     assert!(longest < 100 * MILLISECOND, "{longest} ns");
     assert!(oldest <= 30 * SECOND, "the image was {} s old", oldest / SECOND);
     assert_eq!(world.coverage(PRIMARY, CoveragePoint::QueueLeftForYoungerImage), 1, "the stream is not tried in vain");
+    let volumes = world.figures(PRIMARY).volumes;
+    for (volume, _) in (0..).map(VolumeId).zip(&volumes).filter(|(_, status)| status.is_aside) {
+        world.until("a sync may begin", |world| world.figures(PRIMARY).state == State::Replicating);
+        assert!(matches!(world.order(PRIMARY, Command::Rejoin { volume }), CommandResult::Done(_)));
+    }
     world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
+    world.drain();
+}
+
+// proves: P5
+/// The link was down for long, and what was queued meanwhile, ten times the same places, would take two minutes to send: a snapshot brings a younger
+/// image within seconds.
+#[test]
+fn in_superasync_the_younger_image_counts_behind_an_outage_too() {
+    let mut world = in_step(twice_the_link());
+    world.cut([false; 2]);
+    (0..120).for_each(|_| _ = writes(&mut world, 200));
+    assert_eq!(world.figures(PRIMARY).state, State::Queuing);
+    let before = world.figures(SECONDARY).promotable.map(|(seq, _)| seq);
+    world.restore_path();
+    let back = world.now();
+    world.until("the image is younger", |world| {
+        let is_left = world.coverage(PRIMARY, CoveragePoint::QueueLeftForYoungerImage) > 0;
+        is_left && world.in_step() && world.figures(SECONDARY).promotable.map(|(seq, _)| seq) != before
+    });
+    let took = world.now() - back;
+    assert!(took < 40 * SECOND, "{} s", took / SECOND);
     world.drain();
 }
 
@@ -394,6 +468,116 @@ fn a_disk_queue_says_nothing_after_a_start() {
     world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
     world.drain();
     assert_eq!(world.figures(PRIMARY).queue.disk_bytes, 0);
+}
+
+// proves: P8
+/// The disk of the queue's file refuses a flush, and nothing in that file counts for a start: neither node asks for one.
+#[test]
+fn a_start_asks_nothing_of_a_disk_queue_that_says_nothing() {
+    let mut world = in_step(small_memory(4 * MIB));
+    for node in [PRIMARY, SECONDARY] {
+        world.cluster[node].storage.trouble.queue_flush_fails = true;
+        world.crash(node, node == PRIMARY, SECOND);
+    }
+    world.pass(2 * SECOND);
+    world.until("in step", |world| world.figures(PRIMARY).state == State::Replicating);
+    writes(&mut world, 600);
+    world.drain();
+}
+
+// proves: P2, P5, rule 4
+/// For ten minutes the link is down, and writers go on at its full rate. The queue keeps the order, and while it drains, for as long again, the
+/// peer dies now and then: each time it comes back with a prefix of that order.
+#[test]
+fn ten_minutes_without_the_link_at_its_full_rate_cost_no_order() {
+    const RATE: u64 = 100_000;
+    let mut world = in_step(SimOptions { bytes_per_s: RATE, queue_bytes: 8 * MIB, ..small_memory(64 * MIB) });
+    let resynced = world.figures(PRIMARY).resynced_bytes;
+    world.cut([false; 2]);
+    let (began, mut longest, mut written) = (world.now(), 0, 0);
+    while world.now() < began + 600 * SECOND {
+        let n = written / (24 * KIB);
+        longest = world.write_done((n % 2) as u16, n * 20 * KIB % (960 * KIB), 24 * KIB).max(longest);
+        written += 24 * KIB;
+        let due = began + written * (SECOND / RATE);
+        world.pass(due.saturating_sub(world.now()));
+    }
+    assert!(longest < 100 * MILLISECOND, "{longest} ns");
+    let figures = world.figures(PRIMARY);
+    assert!(figures.state == State::Queuing && figures.queue.disk_bytes > 50 * MIB, "{:?}", figures.queue);
+    world.restore_path();
+    let checks = world.checkers.writes.prefix_checks();
+    for round in 0..8 {
+        world.pass(40 * SECOND + round * 700 * MILLISECOND);
+        assert!(world.figures(PRIMARY).queue.disk_bytes > MIB, "it drains");
+        world.crash(SECONDARY, round % 2 == 0, SECOND);
+    }
+    drains_in_order(&mut world, resynced);
+    assert!(world.checkers.writes.prefix_checks() >= checks + 8);
+}
+
+// proves: P8, rule 4
+/// Memory and items of the queue are made smaller than what they hold while the ring is in use: the order is kept, and nobody waits longer than
+/// until the queue is as small as that.
+#[test]
+fn a_queue_made_smaller_than_what_it_holds_keeps_its_order() {
+    for (queue_bytes, queue_items) in [(64 * KIB, 100_000), (MIB, 20), (64 * KIB, 20)] {
+        let mut world = in_step(SimOptions { bytes_per_s: 800_000, queue_bytes: MIB, ..small_memory(8 * MIB) });
+        let resynced = world.figures(PRIMARY).resynced_bytes;
+        writes(&mut world, 4000);
+        let queue = world.figures(PRIMARY).queue;
+        assert!(queue.bytes > 256 * KIB && queue.items > 100 && queue.disk_bytes > MIB, "{queue:?}");
+        world.set(GROUP, |settings| (settings.queue_bytes, settings.queue_items) = (queue_bytes, queue_items));
+        let longest = writes(&mut world, 600);
+        assert!(longest < 10 * SECOND, "{longest} ns");
+        assert!(longest > SECOND || queue_items > 20, "{longest} ns");
+        drains_in_order(&mut world, resynced);
+    }
+}
+
+// proves: P8
+/// The peer's disk stands still for a moment, and its window takes four times what memory holds. What was read back and sent waits for the peer in its
+/// places on disk, and not in memory: nobody waits while the ring has room.
+#[test]
+fn what_was_sent_and_is_not_confirmed_takes_no_memory_from_writers() {
+    let wide =
+        SimOptions { bytes_per_s: 1_000_000, window_bytes: MIB, journal_bytes: 4 * MIB, ..small_memory(8 * MIB) };
+    let mut world = in_step(wide);
+    let resynced = world.figures(PRIMARY).resynced_bytes;
+    world.cluster[SECONDARY].storage.trouble.stalled_until = world.now() + 5 * SECOND;
+    let longest = writes(&mut world, 1500);
+    assert!(longest < 100 * MILLISECOND, "{longest} ns");
+    world.cluster[SECONDARY].storage.trouble.stalled_until = 0;
+    drains_in_order(&mut world, resynced);
+}
+
+// proves: P8
+/// More is on its way on a long line than memory holds when the cable is pulled: the disk queue has room, so the order is kept.
+#[test]
+fn a_cable_pulled_from_a_long_line_costs_no_order_while_the_ring_has_room() {
+    for ms in 0..8 {
+        let long = SimOptions {
+            delay_ns: 40 * MILLISECOND,
+            window_bytes: 4 * MIB,
+            journal_bytes: 16 * MIB,
+            ..small_memory(16 * MIB)
+        };
+        let mut world = in_step(long);
+        let resynced = world.figures(PRIMARY).resynced_bytes;
+        // Four at a time: faster than they arrive.
+        for n in 0..200 {
+            let asked: Vec<_> =
+                (0..4).map(|k| world.write(k % 2, (n * 4 + u64::from(k)) * 20 * KIB % (960 * KIB), 12 * KIB)).collect();
+            asked.into_iter().for_each(|id| assert!(world.answer(id).0));
+        }
+        world.pass(ms * 10 * MILLISECOND);
+        world.cut([false; 2]);
+        let waited = writes(&mut world, 120);
+        assert!(waited < 100 * MILLISECOND, "{waited} ns");
+        world.pass(8 * SECOND);
+        assert_eq!(world.figures(PRIMARY).state, State::Queuing);
+        drains_in_order(&mut world, resynced);
+    }
 }
 
 /// In `sync` the queue keeps the order of those who were answered alone, on disk too.

@@ -21,6 +21,9 @@ pub fn name_of(begun: Incarnation) -> u32 {
     begun.0 as u32 & 0xff_ffff
 }
 
+/// So many batches are on their way at once: each tells that those before these were durable.
+pub(crate) const BATCHES_MAX: usize = 4;
+
 /// What the ring of batches has of a file that is so large; the cell stands behind it.
 pub fn ring_bytes(file_bytes: u64) -> u64 {
     file_bytes.saturating_sub(CELL_BYTES)

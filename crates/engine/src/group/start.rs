@@ -95,7 +95,7 @@ impl Group {
                 self.secondary.replica.take_up_journal(&self.common);
                 Ok(())
             }
-            Some(StartStage::QueueHead | StartStage::QueueRead | StartStage::QueueWrite) => {
+            Some(StartStage::QueueFlush | StartStage::QueueHead | StartStage::QueueRead | StartStage::QueueWrite) => {
                 logging::redo_done(&mut self.primary.peer.outbox, &mut self.common, cx, result)
             }
             Some(StartStage::Flush { .. }) => {

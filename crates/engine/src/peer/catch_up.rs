@@ -209,7 +209,7 @@ impl Peer {
             from,
             wall,
             cx.now.mono,
-            common.counters.written_bytes,
+            common.counters.ordered_bytes,
             (to_send, total_bytes),
         ));
         self.catch_up.snapshots += 1;

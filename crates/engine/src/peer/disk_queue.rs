@@ -62,6 +62,8 @@ pub(crate) struct DiskQueue {
     reading: Option<FetchBatch>,
     /// The first of the last batch that was asked for, and the last.
     fetched: Option<(Seq, Seq)>,
+    /// Batches that memory holds, each with its first and its last.
+    held: Vec<(Seq, Seq)>,
     /// A batch was damaged: a place of it may have been given out again after its number was confirmed. Up to its last each is read by
     /// itself.
     singly_through: Seq,
@@ -266,6 +268,9 @@ impl DiskQueue {
             Err(IoError::Damaged) => return Err(FetchFailed::Damaged),
             Err(_) => return Err(FetchFailed::Unreadable),
         };
+        if let (Some(first), Some(last), true) = (batch.items.first(), batch.items.last(), buf.is_some()) {
+            self.held.push((first.seq, last.seq));
+        }
         let begins = batch.items.first().map_or(0, |item| item.at);
         for KeptItem { seq, at, part } in batch.items {
             let start = if injected(Fault::FetchedMixedUp) { 0 } else { at - begins };
@@ -273,6 +278,23 @@ impl DiskQueue {
             queue.end_fetch(seq, buf.as_ref().map(slice));
         }
         Ok(())
+    }
+
+    /// Everything up to there is handed to the link. A batch is one buffer: memory lets go of it as a whole, and its places are kept until the peer
+    /// has it. Behind a lost link it is read once more. True: there is more room.
+    pub fn sent(&mut self, queue: &mut StreamQueue, through: Seq) -> bool {
+        let DiskQueue { held, kept, .. } = self;
+        let before = held.len();
+        held.retain(|(first, last)| {
+            if *last > through || injected(Fault::SentStaysInMemory) {
+                return true;
+            }
+            let from = kept.partition_point(|item| item.seq < *first);
+            let batch = kept.range(from..).take_while(|item| item.seq <= *last);
+            batch.for_each(|item| _ = queue.let_go(item.seq));
+            false
+        });
+        held.len() < before
     }
 
     /// The peer has everything up to `durable`: its places are free.
@@ -290,6 +312,7 @@ impl DiskQueue {
     /// The stream has ended, and with it what stands in the ring. A new one may find the disk well.
     pub fn forget(&mut self) {
         self.kept.clear();
+        self.held.clear();
         self.stop_waiting();
         (self.fetched, self.singly_through, self.has_failed) = (None, Seq::NONE, false);
         if let Some(batch) = &mut self.writing {

@@ -455,9 +455,9 @@ pub(crate) fn may_redo(outbox: &Outbox, common: &GroupCommon) -> bool {
 pub(crate) fn begin_redo(outbox: &mut Outbox, common: &mut GroupCommon, cx: &mut Cx) {
     let has_grown = common.sb.sizes != common.volumes.sizes();
     outbox.log.redo = Some(QueueRedo::new(has_grown));
-    common.lifecycle.enter_stage(StartStage::QueueHead);
-    let at = outbox.log.ring_bytes();
-    read_meta(&mut common.slots, cx, Store::Queue(common.config.id), at, CELL_BYTES as u32);
+    common.lifecycle.enter_stage(StartStage::QueueFlush);
+    let token = common.slots.start(SlotOperation::StartRead);
+    cx.out.push_back(Output::Flush { token, store: Store::Queue(common.config.id) });
 }
 
 /// Something of the log was read, or written to a volume.
@@ -470,6 +470,13 @@ pub(crate) fn redo_done(
     let ring_bytes = outbox.log.ring_bytes();
     let Some(redo) = outbox.log.redo.as_mut() else { return Ok(()) };
     let next = match common.lifecycle.stage() {
+        // What was read then may stand in a cache alone.
+        Some(StartStage::QueueFlush) if result.is_err() => Next::Dropped("its file cannot be flushed".into()),
+        Some(StartStage::QueueFlush) => {
+            common.lifecycle.enter_stage(StartStage::QueueHead);
+            read_meta(&mut common.slots, cx, Store::Queue(common.config.id), ring_bytes, CELL_BYTES as u32);
+            Next::GoesOn
+        }
         Some(StartStage::QueueHead) => redo.cell_read(common, cx, ring_bytes, result)?,
         Some(StartStage::QueueRead) => redo.read_done(common, cx, ring_bytes, result)?,
         _ => return redo.write_done(common, cx, result),

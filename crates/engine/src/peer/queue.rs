@@ -323,13 +323,19 @@ impl StreamQueue {
 
     /// Its bytes are written to the disk queue: memory lets go of them. False: nobody needs them there.
     pub fn leave_memory(&mut self, seq: Seq) -> bool {
-        let Some(item) = self.get_mut(seq).filter(|item| matches!(item.body, ItemBody::Data(_))) else { return false };
+        let Some(content) = self.let_go(seq) else { return false };
+        self.record.spilled_bytes += content;
+        true
+    }
+
+    /// Its bytes stand in the disk queue, and memory holds them no more: so many; `None`: it did not.
+    pub fn let_go(&mut self, seq: Seq) -> Option<u64> {
+        let item = self.get_mut(seq).filter(|item| matches!(item.body, ItemBody::Data(_)))?;
         item.body = ItemBody::OnDisk;
         let content = item.content_cost();
         self.disk_bytes += content;
-        self.record.spilled_bytes += content;
         self.record.saw(&self.holds());
-        true
+        Some(content)
     }
 
     /// Its bytes are asked for, and cost memory from now on.

@@ -8,7 +8,7 @@ use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::cell::{self, CELL_BYTES, CellHead};
 use crate::formats::journal::{ENTRIES_MAX, INDEX_BYTES, JournalEntry, JournalIndex, JournalRing, RecordKind};
-use crate::formats::queue_log::{self, QueueCell, ring_bytes};
+use crate::formats::queue_log::{self, BATCHES_MAX, QueueCell, ring_bytes};
 use crate::formats::wire::flags;
 use crate::ids::{Incarnation, Seq};
 use crate::injected_fault::{Fault, injected};
@@ -21,8 +21,6 @@ use crate::shared::write::{WriteKind, WriteOp};
 use crate::time::Mono;
 use crate::{IoDone, IoError, IoResult, Output, Slice, Store, WriteBytes};
 
-/// Batches on their way at once.
-const BATCHES_MAX: usize = 4;
 /// With one on its way, less than this waits for company.
 const WORTH_A_BATCH: u64 = 256 * KIB;
 
@@ -142,9 +140,10 @@ impl QueueLog {
         !self.gates() && !self.is_closing || seq <= self.logged
     }
 
-    /// The number is in the log that a start would find, or will be: it stays what it is.
-    pub fn holds(&self, seq: Seq) -> bool {
-        (self.gates() || self.is_closing) && seq <= self.taken
+    /// The number is in the log that a start would find, or will be: it stays what it is. `counts`: the superblock says so, also where the stream
+    /// has ended and the log takes nothing more.
+    pub fn holds(&self, seq: Seq, counts: bool) -> bool {
+        (self.gates() || self.is_closing || counts) && seq <= self.taken
     }
 
     /// A start would read the log from a number before this one.

@@ -20,7 +20,7 @@ use crate::formats::cell::{self, Rejected};
 use crate::formats::journal::{
     self, BatchOf, INDEX_BYTES, JournalEntry, JournalIndex, LiveBatch, OtherVersionBatch, RecordKind,
 };
-use crate::formats::queue_log::{self, QueueCell, batch_bytes_max};
+use crate::formats::queue_log::{self, BATCHES_MAX, QueueCell, batch_bytes_max};
 use crate::formats::superblock::JournalHead;
 use crate::formats::wire::flags;
 use crate::ids::{Incarnation, Seq, VolumeId};
@@ -237,8 +237,9 @@ impl QueueRedo {
         if self.next.ordinal < self.cell.confirmed_ordinal {
             return Next::Dropped(self.damage());
         }
-        // The one behind it begins where it ends, or at the ring's start.
-        let reach = batch_bytes_max(ring_bytes) + INDEX_BYTES as u64;
+        // Those that were under way with it tell nothing of it. The next one does: it begins where they end, or they went on at the ring's start.
+        let silent = if injected(Fault::LaterBatchMissed) { 1 } else { BATCHES_MAX as u64 };
+        let reach = silent * batch_bytes_max(ring_bytes) + INDEX_BYTES as u64;
         for from in [self.next.offset].into_iter().chain((self.next.offset > 0).then_some(0)) {
             let until = (from + reach).min(ring_bytes);
             let parts = (from..until).step_by(LOOK_BYTES as usize);

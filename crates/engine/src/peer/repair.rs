@@ -107,7 +107,7 @@ impl Peer {
             common.volumes.copy_of(op.volume).set_uncovered(op.offset, op.length);
         }
         // A start would find it in the log, and write it here: so the peer gets it too. That it failed no log tells.
-        let is_logged = self.outbox.log.holds(op.last);
+        let is_logged = self.outbox.log.holds(op.last, common.sb.queue_logged && !injected(Fault::EndedLogKept));
         if is_logged {
             logging::close(&mut self.outbox, common, cx, "a local write failed");
         }

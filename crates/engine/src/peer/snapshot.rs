@@ -44,7 +44,7 @@ pub(crate) enum ReadDestination {
 /// What the last snapshot showed, in bytes per second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SnapshotRates {
-    /// All that clients wrote: what a stream would have to carry.
+    /// All that clients wrote to volumes in order: what a stream would have to carry.
     pub written: u64,
     /// Regions they dirtied, each counted once: what the next snapshot has to carry.
     pub dirtied: u64,
@@ -93,8 +93,8 @@ pub(crate) struct CatchUpSnapshot {
     from: Position,
     wall: Wall,
     frozen_at: Mono,
-    /// What clients had written in all by then.
-    written_before: u64,
+    /// What clients had written in order by then.
+    ordered_before: u64,
     /// The volumes are flushed through the mark, and it was announced to the peer.
     begun: bool,
     /// When the peer was ready for it.
@@ -142,7 +142,7 @@ impl CatchUpSnapshot {
         from: Position,
         wall: Wall,
         now: Mono,
-        written_before: u64,
+        ordered_before: u64,
         (to_send, total_bytes): (AmountToSend, u64),
     ) -> CatchUpSnapshot {
         CatchUpSnapshot {
@@ -150,7 +150,7 @@ impl CatchUpSnapshot {
             from,
             wall,
             frozen_at: now,
-            written_before,
+            ordered_before,
             begun: false,
             open_since: None,
             volume: 0,
@@ -550,7 +550,7 @@ impl CatchUpSnapshot {
             Some(rate) => rate.max(per_second(self.payload_bytes, travel)),
         };
         let dirtied = common.volumes.copies().map(PeerCopy::written_bytes).sum();
-        let written = common.counters.written_bytes - self.written_before;
+        let written = common.counters.ordered_bytes - self.ordered_before;
         Some(SnapshotRates { written: per_second(written, life), dirtied: per_second(dirtied, life), carried })
     }
 }

@@ -17,6 +17,7 @@ use core::time::Duration;
 
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
+use crate::injected_fault::{Fault, injected};
 use crate::limits;
 use crate::peer::Peer;
 use crate::peer::pause::PauseCause;
@@ -154,12 +155,16 @@ impl Peer {
     /// Whether a sync has come to a stand; if not, it is looked at again.
     pub fn has_stalled(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         let limit = cx.peer.stalls_after();
-        if matches!(self.state(common), State::Paused(_)) && self.outbox.syncs() {
+        // A stream that the peer has not opened is asked for as a sync is: also one that goes on in order, in a later run.
+        let is_asked_for = self.outbox.stream().is_some_and(|stream| stream.has_pass() && !stream.is_open());
+        let is_watched = self.outbox.syncs() || is_asked_for && !injected(Fault::TakeUpUnwatched);
+        if matches!(self.state(common), State::Paused(_)) && is_watched {
             // Its time begins when it goes on.
             common.set_timer(cx, GroupTimer::Stall, limit);
             return false;
         }
-        if self.state(common) != State::Syncing || cx.peer.link.is_none() {
+        let goes_on = matches!(self.state(common), State::Syncing | State::CatchingUp);
+        if !is_watched || !goes_on || cx.peer.link.is_none() {
             return false;
         }
         if !self.outbox.sending.owes() {

@@ -10,7 +10,7 @@ use crate::peer::sending::Sending;
 use crate::peer::snapshot::CatchUpSnapshot;
 use crate::peer::status::note_age;
 use crate::peer::stream::pass::SyncPass;
-use crate::peer::stream::{self, take_uncounted, void_probes};
+use crate::peer::stream::{self, queue_of, take_uncounted, void_probes};
 use crate::peer::verify::follow_stream;
 use crate::peer::{Peer, logging};
 use crate::shared::cost::data_bytes;
@@ -18,6 +18,7 @@ use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::state::{Mode, Pause, State};
 use crate::{SendPayload, limits};
+use core::time::Duration;
 
 /// What a lost link takes away.
 pub(crate) enum LostLink {
@@ -155,6 +156,11 @@ impl Peer {
             Sending::Stream(stream) => {
                 let flushed = common.flush_point();
                 let (header, payload) = stream.next_frame(common, cx, flushed, leaves_from)?;
+                let through = stream.queue().sent_through();
+                if self.outbox.disk.sent(queue_of(stream), through) {
+                    // In a turn of its own: this one is at its end.
+                    common.set_timer(cx, GroupTimer::Pace, Duration::ZERO);
+                }
                 if header.flags & flags::RESYNC == 0 {
                     common.counters.streamed_bytes += data_bytes(&payload);
                     common.volumes.of(header.volume).traffic.streamed(data_bytes(&payload));

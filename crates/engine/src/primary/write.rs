@@ -317,6 +317,9 @@ fn write_aside(common: &mut GroupCommon, cx: &mut Cx, slot: u32, op: &WriteOp) {
 fn admitted(common: &mut GroupCommon, cx: &mut Cx, op: &WriteOp, (first, last): (Seq, Seq), part_bytes: u64) {
     common.counters.writes += 1;
     common.counters.written_bytes += op.length;
+    if !common.volumes.copy_of(op.volume).is_aside() || injected(Fault::AsideCountsAsWritten) {
+        common.counters.ordered_bytes += op.length;
+    }
     if cx.trace {
         cx.event(common.id(), Event::Admitted { id: op.id, first, last, part_bytes });
     }

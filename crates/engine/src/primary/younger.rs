@@ -12,6 +12,7 @@ use alloc::format;
 
 use crate::common::GroupCommon;
 use crate::context::Cx;
+use crate::injected_fault::{Fault, injected};
 use crate::limits;
 use crate::primary::Primary;
 use crate::primary::disk_queue::go_on_by_snapshots;
@@ -27,10 +28,16 @@ pub(crate) fn look_at_queue(primary: &mut Primary, common: &mut GroupCommon, cx:
 }
 
 fn prefer_younger_image(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx) {
-    let streams = common.settings.mode == Mode::Superasync && primary.peer.state(common) == State::Replicating;
-    let Some(stream) = primary.peer.outbox.stream().filter(|_| streams) else { return };
+    let in_order = match primary.peer.state(common) {
+        State::Replicating => true,
+        // Behind an outage, when the queue is longest.
+        State::CatchingUp => !injected(Fault::YoungerImageLate),
+        _ => false,
+    };
+    let streams = common.settings.mode == Mode::Superasync && in_order;
+    let Some(stream) = primary.peer.outbox.stream().filter(|stream| streams && stream.is_open()) else { return };
     let Some(rate) = primary.drain.per_second() else { return };
-    let (queued, dirty) = (stream.queue().bytes(), common.volumes.dirty_bytes());
+    let (queued, dirty) = (stream.queue().bytes(), dirty_bytes(common));
     // What streams goes on streaming until a sync may begin.
     let may_sync = cx.may_sync && common.settings.autosync && common.lifecycle.is_running();
     if may_sync && snapshots_are_younger(queued, dirty, rate) {
@@ -41,6 +48,14 @@ fn prefer_younger_image(primary: &mut Primary, common: &mut GroupCommon, cx: &mu
         );
         go_on_by_snapshots(primary, common, cx, &why);
     }
+}
+
+/// What a snapshot would send: nothing of a volume that is set aside, or has no device at the peer.
+fn dirty_bytes(common: &GroupCommon) -> u64 {
+    if injected(Fault::AsideCountsAsDirty) {
+        return common.volumes.dirty_bytes();
+    }
+    common.volumes.dirty_bytes_to_send()
 }
 
 /// Whether what is queued takes too long to send, and what is dirty at most half as long. `rate`: bytes per second.

@@ -94,8 +94,8 @@ impl GroupStart<'_> {
         let id = self.config.id;
         let mut files =
             vec![Store::Superblock(id), Store::Bitmap(id), Store::Activity(id), Store::Journal(id), Store::Undo(id)];
-        // Whether it is to be logged now or not: a log of before may count.
-        files.extend((self.config.queue_disk_bytes > 0).then_some(Store::Queue(id)));
+        let has_queue = self.config.queue_disk_bytes > 0 && injected(Fault::QueueFlushedUnasked);
+        files.extend(has_queue.then_some(Store::Queue(id)));
         self.lifecycle.enter_stage(StartStage::FlushFiles { left: files.len(), entropy, boot });
         for store in files {
             let token = self.slots.start(SlotOperation::StartRead);
@@ -161,6 +161,7 @@ impl GroupStart<'_> {
             | StartStage::Flush { .. }
             | StartStage::Undo
             | StartStage::Replay
+            | StartStage::QueueFlush
             | StartStage::QueueHead
             | StartStage::QueueRead
             | StartStage::QueueMark

@@ -433,6 +433,7 @@ impl WriteOracle {
             let mut without = g.aside;
             let has_none = (0..).zip(served).filter(|(_, image)| image.is_empty());
             has_none.for_each(|(number, _)| _ = without.insert(VolumeId(number)));
+            run.has_grown(images);
             run.check_prefix(at, images, &without)?;
             run.fenced = false;
             g.runs.insert(key, run);

@@ -655,6 +655,9 @@ impl NodeStorage {
     }
 
     fn finish_flush(&mut self, store: Store, completions: u64, rng: &mut Rng) -> Result<IoDone, IoError> {
+        if self.trouble.queue_flush_fails && matches!(store, Store::Queue(_)) {
+            return Err(IoError::Io);
+        }
         if let Store::Volume(group, _) = store
             && std::mem::take(&mut self.trouble.fail_next_flush)
         {

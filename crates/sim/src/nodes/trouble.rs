@@ -30,6 +30,8 @@ pub struct DiskTrouble {
     pub superblock_ns: u64,
     /// A write to the disk queue takes so much longer.
     pub queue_ns: u64,
+    /// A flush of the queue's file fails.
+    pub queue_flush_fails: bool,
     /// Nothing completes before this.
     pub stalled_until: u64,
     pub fail_next_flush: bool,

@@ -30,14 +30,21 @@ impl Outbox {
             return true;
         }
         let (bytes, items) = common.slots.write(slot).cost_bytes(cx.peer.part_bytes);
-        let memory = self.outgoing_bytes() + bytes <= self.for_writers(cx.allowance);
-        common.memory.note(!memory);
-        let limit = self.for_writers(common.settings.queue_bytes);
         // Others leave memory for the disk once that is half full, so memory has room for this one late or never. It lets go of this one
         // too, as soon as it stands on disk.
-        let room = if bytes > limit / 2 && self.disk_takes(bytes) { limit / 8 } else { bytes };
+        let is_taken = self.disk_takes(bytes);
+        let fits = |held: u64, limit: u64| {
+            let room = if bytes > limit / 2 && is_taken { limit / 8 } else { bytes };
+            held + room <= limit
+        };
+        let of_node = self.for_writers(cx.allowance);
+        let memory = match injected(Fault::SpilledNeedsMemory) {
+            true => self.outgoing_bytes() + bytes <= of_node,
+            false => fits(self.outgoing_bytes(), of_node),
+        };
+        common.memory.note(!memory);
         memory
-            && stream.held_bytes() + self.reserved.bytes() + room <= limit
+            && fits(stream.held_bytes() + self.reserved.bytes(), self.for_writers(common.settings.queue_bytes))
             && stream.queue().len() + self.reserved.items() + items <= common.settings.queue_items
     }
 

@@ -47,8 +47,10 @@ impl Outbox {
 
     /// Writes the next batch, if none is being written.
     fn pump_spill(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
+        let has_plenty = |held: u64, limit: u64| held < limit / 4;
+        let outgoing = self.outgoing_bytes();
         let Some(stream) = self.sending.stream_mut() else { return };
-        if stream.held_bytes() < common.settings.queue_bytes / 4 {
+        if has_plenty(stream.held_bytes(), common.settings.queue_bytes) && has_plenty(outgoing, cx.allowance) {
             self.disk.is_not_needed();
         }
         let Some((offset, parts)) = self.disk.begin_spill(queue_of(stream), cx.now.mono) else { return };
@@ -77,12 +79,13 @@ impl Outbox {
         cx.out.push_back(Output::Fetch { token, store: Store::Queue(common.id()), offset, parts });
     }
 
-    /// An eighth of the queue's memory, as far as it is free.
+    /// An eighth of what the queue may hold in memory, as far as that is free: what is read ahead leaves writers their room.
     fn room_for_fetch(&self, common: &GroupCommon, cx: &Cx) -> u64 {
         let held = self.stream().map_or(0, PeerStream::held_bytes) + self.reserved.bytes();
         let limit = common.settings.queue_bytes;
         let free = limit.saturating_sub(held).min(cx.allowance.saturating_sub(self.outgoing_bytes()));
-        free.min((limit / 8).max(META_BLOCK_BYTES)).min(DISK_QUEUE_BATCH_BYTES)
+        let eighth = limit.min(cx.allowance) / 8;
+        free.min(eighth.max(META_BLOCK_BYTES)).min(DISK_QUEUE_BATCH_BYTES)
     }
 
     /// What was read back is in memory again, or is lost.

@@ -121,6 +121,14 @@ impl PrimaryRun {
         }
     }
 
+    /// It goes on with these volumes. What has grown, or came, since the run that it goes on with began holds there what it holds now.
+    pub fn has_grown(&mut self, images: &[&[u8]]) {
+        self.base.resize_with(self.base.len().max(images.len()), Vec::new);
+        for (volume, image) in self.base.iter_mut().zip(images) {
+            volume.extend_from_slice(image.get(volume.len()..).unwrap_or_default());
+        }
+    }
+
     /// What a sector held when it began.
     pub fn base_sector(&self, volume: usize, index: usize) -> Option<&[u8]> {
         self.base.get(volume)?.get(index * SECTOR..(index + 1) * SECTOR)
