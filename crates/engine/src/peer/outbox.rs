@@ -2,7 +2,7 @@
 //! here.
 
 mod queue_space;
-mod spilling;
+pub(in crate::peer) mod spilling;
 
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};

@@ -1,6 +1,7 @@
 //! What waits to be sent, and what was sent but is not durable at the peer: one run of consecutive numbers.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use core::fmt;
 
 use crate::Slice;
@@ -244,13 +245,13 @@ impl StreamQueue {
     }
 
     /// Numbers whose content is still being read, with their ranges.
-    pub fn pending(&self) -> alloc::vec::Vec<(Seq, VolumeId, u64, u64)> {
+    pub fn pending(&self) -> Vec<(Seq, VolumeId, u64, u64)> {
         let pending = self.items.iter().filter(|item| matches!(item.body, ItemBody::Pending));
         pending.map(|item| (item.seq, item.volume, item.offset, item.length)).collect()
     }
 
     /// Numbers of comparisons that are not confirmed.
-    pub fn probes(&self) -> alloc::vec::Vec<Seq> {
+    pub fn probes(&self) -> Vec<Seq> {
         let probes = self.items.iter().filter(|item| matches!(item.body, ItemBody::Probe(_)));
         probes.map(|item| item.seq).collect()
     }
@@ -301,6 +302,20 @@ impl StreamQueue {
         self.sync_bytes -= of_a_sync;
         self.unsent_bytes -= saved;
         self.unsent_sync_bytes -= of_a_sync;
+    }
+
+    /// What is in memory behind the next so many bytes to be sent, and before `until`: numbers and lengths. Where the stream is not open,
+    /// what was sent is sent again.
+    pub fn backlog(&self, stays_bytes: u64, is_open: bool, until: Seq) -> Vec<(Seq, u32)> {
+        let (from, mut ahead) = (if is_open { self.unsent_from } else { 0 }, 0);
+        let behind = |item: &QueueItem| {
+            ahead += item.content_cost();
+            match &item.body {
+                ItemBody::Data(slice) if ahead > stays_bytes && item.sync_bytes() == 0 => Some((item.seq, slice.length)),
+                _ => None,
+            }
+        };
+        self.items.range(from..).take_while(|item| item.seq < until).filter_map(behind).collect()
     }
 
     // ---- the disk queue ----------------------------------------------------------------------------------------------

@@ -470,10 +470,12 @@ impl QueueView {
 
     /// What is filled, and the whole, of each thing that fills: bytes, writes, and what writes cost in memory wherever their bytes are.
     pub fn fills(&self) -> [(u64, u64); 3] {
-        // Without a disk queue all of it is among the bytes in memory. With one, a quarter of memory is for what comes back.
+        // Without a disk queue all of it is among the bytes in memory. With one, a quarter of memory is for what comes back, and an eighth is
+        // what is sent next. A log leaves nothing there.
         let on_disk = self.disk_limit_bytes > 0 && self.log != QueueLogState::Closed;
         let places_bytes = if on_disk { self.items.saturating_mul(limits::ITEM_OVERHEAD_BYTES) } else { 0 };
-        [self.filled_of(), (self.items, self.limit_items), (places_bytes, self.limit_bytes / 4 * 3)]
+        let eighths = if self.log_limit_bytes > 0 { 6 } else { 5 };
+        [self.filled_of(), (self.items, self.limit_items), (places_bytes, self.limit_bytes / 8 * eighths)]
     }
 
     /// Of whatever is nearest to its limit. 1.0: the queue is full. `None`: there is no queue.

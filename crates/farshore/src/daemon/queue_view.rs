@@ -187,10 +187,10 @@ fn filled_bound(
         return Some((String::new(), memory(gains, "doubles it")));
     }
     let places = queue.items.saturating_mul(ITEM_OVERHEAD_BYTES);
-    if disk_limit_bytes > 0 && full(places, settings.queue_bytes / 4 * 3) {
+    if disk_limit_bytes > 0 && full(places, settings.queue_bytes / 8 * 5) {
         let why = format!(", as {} small writes need their places in memory", queue.items);
-        // Places have three quarters of it.
-        let gains = pace.gains_items_per_s * ITEM_OVERHEAD_BYTES as f64 * 4.0 / 3.0;
+        // Places have five eighths of it.
+        let gains = pace.gains_items_per_s * ITEM_OVERHEAD_BYTES as f64 * 8.0 / 5.0;
         return Some((why, memory(gains, "doubles those")));
     }
     full(queue.items, settings.queue_items).then(|| {

@@ -6,6 +6,7 @@ use crate::injected_fault::{Fault, injected};
 use crate::limits;
 use crate::limits::REGION_BYTES;
 use crate::peer::outbox::Outbox;
+use crate::peer::outbox::spilling::stays_in_memory;
 use crate::peer::snapshot::CatchUpSnapshot;
 use crate::shared::cost::cost;
 use crate::shared::write::WriteStage;
@@ -62,7 +63,9 @@ impl Outbox {
         let bytes = queue.memory_bytes() + self.reserved.bytes() + places;
         let (held, of) = of_log.unwrap_or((bytes, memory + ring));
         let items = share(queue.len(), common.settings.queue_items);
-        let places = if memory < limit { share(queue.len() * limits::ITEM_OVERHEAD_BYTES, memory) } else { 0 };
+        // So is what is sent next, beside a ring.
+        let for_places = if ring > 0 { memory - stays_in_memory(limit) } else { memory };
+        let places = if memory < limit { share(queue.len() * limits::ITEM_OVERHEAD_BYTES, for_places) } else { 0 };
         Some(share(held, of).max(items).max(places))
     }
 
