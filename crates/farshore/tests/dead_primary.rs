@@ -20,7 +20,7 @@ fn is_primary(pair: &Pair, node: Side) -> bool {
 }
 
 /// A pair in `sync` with so many volumes, which are equal.
-fn pair(volumes: usize, group: &str) -> (Pair, ForgetfulStore) {
+pub(crate) fn pair(volumes: usize, group: &str) -> (Pair, ForgetfulStore) {
     let (mut pair, store) = new_pair(volumes, "sync", group);
     first_sync(&mut pair);
     (pair, store)

@@ -269,7 +269,15 @@ async fn stop_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName)
         return stops_in_turn(desk, (name, id), peer).await;
     }
     let until = Instant::now() + REVERSE_STEP_PATIENCE;
-    while desk.reverses.is_home(name) || desk.reverses.is_begun(name) {
+    loop {
+        if desk.status_of(id).await?.is_some_and(|now| view::is_starting(&now)) {
+            // As which role is not known before: one that comes up as the primary must not be told to promote the other one.
+            let message = format!("{name}: nothing was changed: the group is starting; try again in a moment");
+            return Ok(Reply::refused(RefusalCode::GroupStarting, message));
+        }
+        if !desk.reverses.is_home(name) && !desk.reverses.is_begun(name) {
+            return stop(desk, (name, id), peer).await;
+        }
         if desk.reverses.begins_step(name) {
             let stopped = stops_in_turn(desk, (name, id), peer).await;
             desk.reverses.is_done(name);
@@ -280,7 +288,6 @@ async fn stop_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName)
         }
         sleep(QUIET_LOOK).await;
     }
-    stop(desk, (name, id), peer).await
 }
 
 /// Not beside a step of the peer either, which is asked. One that does not answer keeps nobody from a stop. A node that serves by now is not asked: it
