@@ -506,8 +506,7 @@ async fn tried_again(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &N
             );
             return Ok(Reply::refused(DeskRefusal::ReverseUnderWay, message));
         }
-        let text = format!("{name}: a reverse sync is under way already: node {peer} serves the clients of this node");
-        return Ok(Reply::unchanged(text));
+        return Ok(under_way_already(name, peer));
     };
     if order.discard && !gives_up.discard {
         let home = ReverseHome { gives_up: Some(GivesUp { discard: true, ..gives_up }), ..known };
@@ -522,6 +521,12 @@ async fn tried_again(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &N
     }
     let (step, warnings) = next_step(desk, (name, id), peer, true).await?;
     Ok(answer_of(desk, (name, peer), step, (begun(name, peer, known.full), warnings)))
+}
+
+pub(super) fn under_way_already(name: &str, peer: &NodeName) -> Reply {
+    Reply::unchanged(format!(
+        "{name}: a reverse sync is under way already: node {peer} serves the clients of this node"
+    ))
 }
 
 /// This node is the secondary: the dead disks are given up, and no run of the daemon demotes it without them again; and a term has ended. Nobody is
