@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::process::Command;
+use std::time::Duration;
 
 use forgetful::ForgetfulStore;
 
@@ -491,4 +492,50 @@ fn a_group_that_leaves_the_home_of_a_reverse_sync_keeps_no_client() {
     let (is_fine, said) = client.finish(&mut pair);
     assert!(!is_fine, "it went on at the other node: {said}");
     pair.stop_both();
+}
+
+/// What was set while a configuration was taken up counted on top of the one before: the data path got settings of before.
+#[test]
+fn what_is_set_beside_an_apply_counts_on_top_of_it() {
+    if must_skip_stores("what_is_set_beside_an_apply_counts_on_top_of_it") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan::DEFAULT);
+    fs::create_dir(pair.path("store")).expect("a directory");
+    let store = ForgetfulStore::mount(&pair.path("store")).expect("FUSE and root: asked before");
+    File::create(pair.path("store/web")).and_then(|disk| disk.set_len(4 * MIB)).expect("a disk");
+    pair.first_sync();
+    pair.wait_for(Side::Near, "replicating");
+    add_second(&pair);
+    fs::remove_file(pair.device(Side::Near, "web")).expect("it was there");
+    std::os::unix::fs::symlink(pair.path("store/web"), pair.device(Side::Near, "web")).expect("a link");
+    Side::BOTH.into_iter().for_each(|node| drop(pair.output_of(node, &["config", "apply"])));
+    pair.until("it is served", |pair| write_to(pair, "h/web", &["write -P 9 0 64k"]).0);
+    // The group that is to leave owes an answer.
+    store.hang();
+    let uri = pair.uri(Side::Near, "data").replace(&format!("{GROUP}/data"), "h/web");
+    let mut qemu = Command::new("qemu-io");
+    let client = Background::start({
+        qemu.args(["-c", "write -P 8 0 64k", "-f", "raw", &uri]);
+        qemu
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    remove_second(&pair);
+    pair.edit_config("mode = \"async\"", "mode = \"sync\"");
+    let apply = Background::start(pair.command(Side::Near, &["config", "apply", "--close-clients"]));
+    std::thread::sleep(Duration::from_secs(1));
+    let set = Background::start(pair.command(Side::Near, &["set", GROUP, "wait_limit=9s"]));
+    std::thread::sleep(Duration::from_secs(1));
+    store.answer_again();
+    let (is_done, said) = apply.finish(&mut pair);
+    assert!(is_done && said.contains("mode = sync"), "{said}");
+    let (is_done, said) = set.finish(&mut pair);
+    assert!(is_done, "{said}");
+    drop(client);
+    let status = status_of(&pair, Side::Near, GROUP);
+    assert_eq!((&status["mode"], &status["settings"]["wait_limit"]["value"]), (&"sync".into(), &"9s".into()));
+    pair.done(Side::Far, &["config", "apply"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    pair.assert_equal(&["data", "log"]);
 }

@@ -2,12 +2,13 @@
 //! the lost one comes back on an empty disk.
 
 use std::fs::{self, File};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forgetful::ForgetfulStore;
 use serde_json::Value;
 
-use crate::common::{GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
+use crate::common::damage::store_of_group;
+use crate::common::{Background, GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
 use crate::resolve::forked;
 
 const MIB: u64 = 1 << 20;
@@ -376,6 +377,65 @@ fn a_group_whose_disk_hangs_begins_anew_once_it_answers() {
     pair.assert_equal(&["log"]);
 }
 
+// proves: P8
+/// The state disk of a secondary hung while a volume waited to be filled there: whatever was typed at it for the primary waited too, and was carried
+/// out when nobody waited any more.
+#[test]
+fn what_is_for_the_primary_waits_for_no_state_disk_of_the_secondary() {
+    if must_skip_stores("what_is_for_the_primary_waits_for_no_state_disk_of_the_secondary") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan { volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    let store = store_of_group(&pair, Side::Far);
+    pair.first_sync();
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Far, &["group", "detach", GROUP, "data"]);
+    pair.done(Side::Far, &["group", "attach", GROUP, "data"]);
+    pair.until("it waits to be filled", |pair| volume(pair, Side::Far, "unfilled"));
+    pair.wait_for(Side::Near, "replicating");
+    store.hang();
+    let mut typed = Background::start(pair.command(Side::Far, &["verify", GROUP, "--stop"]));
+    let until = Instant::now() + Duration::from_secs(8);
+    while !typed.has_ended() {
+        assert!(Instant::now() < until, "it waits for the disk");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    store.answer_again();
+    let (is_done, said) = typed.finish(&mut pair);
+    assert!(is_done && said.contains("nothing to do"), "{said}");
+}
+
+// proves: P8
+/// What was late came back by another command: the run that goes on was shown without its disk for good, as the one before was to be.
+#[test]
+fn a_late_group_that_another_command_brings_back_is_late_no_more() {
+    if must_skip_stores("a_late_group_that_another_command_brings_back_is_late_no_more") {
+        return;
+    }
+    let mut pair = Pair::new(&PairPlan { volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    fs::create_dir(pair.path("store")).expect("a directory");
+    let store = ForgetfulStore::mount(&pair.path("store")).expect("FUSE and root: asked before");
+    let (path, hangs) = (pair.device(Side::Far, "data"), pair.path("store/data"));
+    File::create(&hangs).and_then(|disk| disk.set_len(4 * MIB)).expect("a disk");
+    pair.edit_config(&path.display().to_string(), &hangs.display().to_string());
+    pair.first_sync();
+    pair.wait_for(Side::Near, "replicating");
+    store.hang();
+    pair.qemu_io(Side::Near, "data", &["write -P 5 0 64k", "flush"]);
+    std::thread::sleep(Duration::from_secs(2));
+    expect(&pair.run(Side::Far, &["group", "detach", GROUP, "data"]), 2, &["starts anew when it has that"]);
+    // It waits until the group has left, and brings it back itself.
+    let attach = Background::start(pair.command(Side::Far, &["group", "attach", GROUP, "data"]));
+    std::thread::sleep(Duration::from_secs(1));
+    store.answer_again();
+    let (is_done, said) = attach.finish(&mut pair);
+    assert!(is_done && said.contains("is on its disk as before"), "{said}");
+    pair.until("it is shown as it is", |pair| !volume(pair, Side::Far, "detached"));
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    assert!(pair.content(Side::Near, "data") == fs::read(&hangs).expect("readable"), "the copies differ");
+}
+
 // proves: P5, P8
 /// The disk that came could not be opened when the group had come to rest at last: all volumes of the group were down, where an attach that is
 /// not late goes on without the disk.
@@ -413,6 +473,47 @@ fn a_disk_that_cannot_be_opened_is_put_back_when_the_group_was_late() {
     pair.wait_for_rest(Side::Near);
     pair.stop_both();
     assert!(pair.content(Side::Near, "log") == fs::read(&hangs).expect("readable"), "the copies differ");
+}
+
+// proves: P8
+/// A disk was detached just when another one, which had come late, could not be opened: what was on record before the one was written over what the
+/// other had recorded.
+#[test]
+fn what_is_detached_while_a_late_disk_is_put_back_stays_detached() {
+    if must_skip_stores("what_is_detached_while_a_late_disk_is_put_back_stays_detached") {
+        return;
+    }
+    let volumes = &["data", "log", "web"];
+    let mut pair = Pair::new(&PairPlan { volumes, volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
+    fs::create_dir(pair.path("store")).expect("a directory");
+    let store = ForgetfulStore::mount(&pair.path("store")).expect("FUSE and root: asked before");
+    let (path, hangs) = (pair.device(Side::Far, "log"), pair.path("store/log"));
+    File::create(&hangs).and_then(|disk| disk.set_len(4 * MIB)).expect("a disk");
+    pair.edit_config(&path.display().to_string(), &hangs.display().to_string());
+    pair.first_sync();
+    pair.wait_for(Side::Near, "replicating");
+    let data = pair.device(Side::Far, "data");
+    fs::remove_file(&data).expect("it was there");
+    pair.done(Side::Far, &["group", "detach", GROUP, "data"]);
+    pair.wait_for(Side::Near, "replicating");
+    store.hang();
+    pair.qemu_io(Side::Near, "log", &["write -P 5 0 64k", "flush"]);
+    std::thread::sleep(Duration::from_secs(2));
+    File::create(&data).and_then(|disk| disk.set_len(4 * MIB)).expect("another disk");
+    expect(&pair.run(Side::Far, &["group", "attach", GROUP, "data"]), 2, &["starts anew when it has that"]);
+    fs::remove_file(&data).expect("it was there");
+    store.answer_again();
+    pair.until("it begins anew", |pair| pair.log(Side::Far).contains("it has come to rest, and begins anew"));
+    pair.done(Side::Far, &["group", "detach", GROUP, "log", "--force"]);
+    let detached = |pair: &Pair, at: usize| pair.status(Side::Far)["volumes"][at]["detached"] == true;
+    for _ in 0..2 {
+        pair.until("both are detached", |pair| detached(pair, 0) && detached(pair, 1) && !detached(pair, 2));
+        pair.wait_for(Side::Near, "replicating");
+        // Of what is on record the next start tells.
+        assert!(pair.stop(Side::Far).success());
+        pair.serve(Side::Far);
+    }
+    assert!(pair.log(Side::Far).contains("nothing was changed, and the group goes on without the disk"));
 }
 
 // proves: P8

@@ -3,11 +3,14 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
+
+use forgetful::ForgetfulStore;
 
 use crate::common::load::{LoadPlan, WriterLoad, WriterRun};
 use crate::common::{Background, DEADLINE, GROUP, Pair, PairPlan, Side, expect, must_skip_stores};
-use crate::dead_primary::{is_agreed_on, is_announced, two_volumes, until_served_by_far};
+use crate::dead_primary::{is_agreed_on, is_announced, pair as with_dying_disk, two_volumes, until_served_by_far};
 use crate::disk_calls::ControlLine;
 use crate::reverse_sync::{served_by_far, until_home};
 use crate::role_hooks::{pair as with_hooks, ran, with_hooks as hooked};
@@ -715,4 +718,51 @@ fn a_start_that_is_refused_goes_on_without_the_dead_disk_later() {
     assert!(!pair.status(Side::Near)["reverse"]["why"].is_null());
     fs::remove_dir_all(&unfinished).expect("removed");
     until_served_by_far(&mut pair);
+}
+
+/// Near starts, with a record that it is to be demoted without the volume `data`, and the flush of that volume's disk hangs.
+fn hangs_in_its_start(pair: &mut Pair, store: &ForgetfulStore) -> Background {
+    let is_starting = |pair: &Pair| {
+        let status = pair.run(Side::Near, &["status", "--json", "--local"]).stdout;
+        serde_json::from_slice::<serde_json::Value>(&status).is_ok_and(|now| now["groups"][0]["starting"] == true)
+    };
+    // That flush is the last that is asked of it.
+    let begun = (1..10).rev().find_map(|calls| {
+        is_agreed_on(pair, "data");
+        store.hang_after_calls(calls);
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_farshore"));
+        serve.args(["serve", "--node", "near", "--config"]).arg(pair.config());
+        let daemon = Background::start(serve);
+        let until = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < until {
+            if is_starting(pair) {
+                std::thread::sleep(Duration::from_millis(500));
+                if is_starting(pair) {
+                    println!("it hangs behind {calls} calls");
+                    return Some(daemon);
+                }
+            }
+        }
+        store.answer_again();
+        None
+    });
+    begun.expect("it stands still while it is starting")
+}
+
+// proves: P6
+/// Home was about to come up as the primary, and its operator was told to promote the other node by force: both would have served.
+#[test]
+fn a_reverse_sync_is_not_stopped_while_home_is_starting() {
+    if must_skip_stores("a_reverse_sync_is_not_stopped_while_home_is_starting") {
+        return;
+    }
+    let (mut pair, store) = with_dying_disk(2, "");
+    assert!(pair.stop(Side::Near).success());
+    let daemon = hangs_in_its_start(&mut pair, &store);
+    expect(&pair.run(Side::Near, &STOP), 2, &["nothing was changed", "the group is starting", "try again"]);
+    assert!(record(&pair, Side::Near).exists());
+    store.answer_again();
+    pair.until("it is stopped", |pair| pair.output_of(Side::Near, &STOP).0 == 0);
+    pair.until("near serves", |pair| pair.try_qemu_io(Side::Near, "data", &["read -P 5 0 1M"]).0);
+    drop(daemon);
 }

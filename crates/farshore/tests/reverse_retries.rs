@@ -115,6 +115,48 @@ fn a_reverse_sync_whose_server_was_demoted_says_that_nobody_serves() {
     assert!(code < 2 && is_primary(&pair, Side::Far), "{said}");
 }
 
+/// A command lasts as long as a file of its name and node is there.
+const LASTS: &str = "while [ -e \"$0.$FARSHORE_HOOK.$FARSHORE_NODE\" ]; do sleep 0.1; done";
+
+/// The command before home takes over lasted longer than a step is waited for: the same order, whose goal was reached, was refused.
+#[test]
+fn an_order_whose_goal_is_reached_is_not_refused_beside_a_step_that_lasts() {
+    let mut pair = with_hooks("hooks.before_promote = HOOK\nhooks.timeout = \"60s\"", LASTS);
+    pair.wait_for_rest(Side::Near);
+    let lasts = pair.path("hook.before_promote.near");
+    fs::write(&lasts, "").expect("written");
+    let words = ["sync", GROUP, "--reverse"];
+    pair.done(Side::Near, &words);
+    pair.until("near's command runs", |pair| runs(pair, "before_promote near") == 1);
+    expect(&pair.run(Side::Near, &words), 0, &["under way already: node far serves the clients of this node"]);
+    assert!(is_primary(&pair, Side::Far) && runs(&pair, "before_promote near") == 1);
+    fs::remove_file(lasts).expect("it was there");
+    until_home(&mut pair, Side::Near);
+}
+
+/// The answer was at once that it goes on by itself, whatever the step that went on came to.
+#[test]
+fn an_order_that_is_given_again_is_answered_when_the_step_has_ended() {
+    let mut pair = with_hooks("hooks.after_promote = HOOK\nhooks.timeout = \"60s\"", LASTS);
+    pair.wait_for_rest(Side::Near);
+    pair.done(Side::Near, &["logging", GROUP]);
+    pair.qemu_io(Side::Near, "data", &["write -P 6 0 64k", "flush"]);
+    let lasts = pair.path("hook.after_promote.far");
+    fs::write(&lasts, "").expect("written");
+    let words = ["sync", GROUP, "--reverse", "--yes"];
+    let first = Background::start(pair.command(Side::Near, &words));
+    pair.until("far's command runs", |pair| runs(pair, "after_promote far") == 1);
+    let mut again = Background::start(pair.command(Side::Near, &words));
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!again.has_ended(), "it was answered before anybody knew");
+    fs::remove_file(lasts).expect("it was there");
+    for typed in [first, again] {
+        let (_, said) = typed.finish(&mut pair);
+        assert!(said.contains("node far serves the clients of this node"), "{said}");
+    }
+    until_home(&mut pair, Side::Near);
+}
+
 // proves: P1
 /// The window was over when the command before the promotion had ended. The promotion was refused, and a term had begun all the same: devices that far
 /// served well would have failed at their next connection.

@@ -276,8 +276,9 @@ impl Config {
         ones.contains(other) || !ones.is_disjoint(&others)
     }
 
-    pub fn node_by_id(&self, id: NodeId) -> Option<&ConfiguredNode> {
-        self.nodes.iter().find(|node| self.node_id(&node.name) == id)
+    /// Of the nodes that `here` has groups with the one with this number: others, which it never meets, may have the same.
+    pub fn peer_by_id<'a>(&'a self, here: &'a NodeName, id: NodeId) -> Option<&'a ConfiguredNode> {
+        self.peers_of(here).find(|peer| self.node_id(&peer.name) == id)
     }
 
     /// Whether NBD clients and readers of metrics at this address have to encrypt.
@@ -451,18 +452,30 @@ mod tests {
                 format!("[groups.{name}.volumes.v]\n{primary} = \"/dev/{name}\"\n{secondary} = \"/dev/{name}\"\n");
             format!("[groups.{name}]\nprimary = \"{primary}\"\nsecondary = \"{secondary}\"\n{volume}")
         };
-        let numbers = |groups: &[(&str, &str)]| {
+        let with = |groups: &[(&str, &str)]| {
             let nodes: String = [&one, &other, "x", "y"].iter().zip(1..).map(|(name, at)| node(name, at)).collect();
             let groups: String = groups.iter().map(|(one, other)| group(one, other)).collect();
             let config = parse(&format!("cluster = \"main\"\nsecret_file = \"/etc/farshore/secret\"\n{nodes}{groups}"));
-            let config = config.unwrap_or_else(|problems| panic!("{problems}"));
-            [&one, &other].map(|name| {
-                config
-                    .node_id(&config.nodes.iter().find(|node| node.name.as_str() == name.as_str()).expect("there").name)
-            })
+            config.unwrap_or_else(|problems| panic!("{problems}"))
+        };
+        let named = |config: &Config, name: &str| {
+            config.nodes.iter().find(|node| node.name.as_str() == name).expect("it is there").name.clone()
+        };
+        let numbers = |groups: &[(&str, &str)]| {
+            let config = with(groups);
+            [&one, &other].map(|name| config.node_id(&named(&config, name)))
         };
         let first = number(&one);
-        assert_eq!(numbers(&[(&one, "x"), (&other, "y")]), [first; 2], "they never meet");
+        let apart = [(one.as_str(), "x"), (&other, "y")];
+        assert_eq!(numbers(&apart), [first; 2], "they never meet");
+        // Whoever meets one of them means that one: the first of the file was taken for it.
+        let config = with(&apart);
+        for (here, peer) in [("x", &one), ("y", &other)] {
+            let here = named(&config, here);
+            let found = config.peer_by_id(&here, first).map(|peer| peer.name.as_str());
+            assert_eq!(found, Some(peer.as_str()));
+        }
+        assert!(config.peer_by_id(&named(&config, "x"), number(&"y".to_owned())).is_none());
         for groups in [&[(one.as_str(), other.as_str())][..], &[(&one, "x"), ("x", &other)]] {
             assert_eq!(numbers(groups), [first, second_node_number("main", &other)], "{groups:?}");
         }

@@ -255,6 +255,27 @@ fn a_primary_that_was_away_sends_all_of_it() {
     assert!(world.figures(0).resynced_bytes >= MIB / 2);
 }
 
+// proves: P6, P7
+/// A word that changed nothing was kept, and counted for a device that came there later: all of that was overwritten, and nobody had asked for it.
+#[test]
+fn a_word_that_changes_nothing_fills_no_device_that_comes_later() {
+    let mut world = peace(Mode::Async);
+    let answer = world.order(0, REJOIN);
+    assert!(matches!(answer, CommandResult::Unchanged(_)), "{answer:?}");
+    world.cut([false; 2]);
+    world.pass(MILLISECOND);
+    is_detached(&mut world, 1);
+    is_attached(&mut world, 1);
+    let came = world.images_of(1)[1].clone();
+    writes(&mut world, true);
+    world.restore_path();
+    replicates(&mut world);
+    others_are_there(&mut world);
+    assert!(lacks(&world, 0) && lacks(&world, 1));
+    assert!(world.images_of(1)[1] == came, "nobody said that it may be overwritten");
+    rejoins(&mut world);
+}
+
 // proves: P6
 /// The word counts, whatever ends the sync that it began: it is not asked for again.
 #[test]

@@ -54,9 +54,11 @@ impl WantedSyncs {
         self.fills
     }
 
-    /// A volume that was set aside is part of the order again, once a sync has taken it in.
+    /// A volume that was set aside is part of the order again, once a sync has taken it in, whatever stands on the peer's device. Of one that was
+    /// part of the order no word is kept: it would count for a device that comes there later.
     pub fn rejoin(&mut self, volume: VolumeId) {
         _ = self.rejoins.insert(volume);
+        _ = self.fills.insert(volume);
     }
 
     /// The peer is still without what was written to a volume beside the order.

@@ -10,7 +10,7 @@
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::formats::identity::Role;
-use crate::ids::{CommandId, VolumeId, VolumeSet};
+use crate::ids::{CommandId, VolumeId};
 use crate::injected_fault::{Fault, injected};
 use crate::primary::Primary;
 use crate::records::record::{AfterSuper, set_aside};
@@ -91,9 +91,6 @@ pub(crate) fn command_rejoin(
                    nothing was changed; try again when one of them is done";
         return cx.refuse(id, RefusalCode::SyncsBusy, why);
     }
-    let mut one = VolumeSet::default();
-    one.insert(volume);
-    primary.peer.wanted.fill(&one);
     if !set_aside(&mut common.sb, volume, false) {
         let text = "the volume is part of the group's order already; nothing to do";
         return common.save(cx, Some(AfterSuper::Answer { id, result: CommandResult::Unchanged(text.into()) }));

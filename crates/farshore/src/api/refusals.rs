@@ -17,6 +17,9 @@ pub struct RefusalView {
     /// the operation that is in the way, whose end can be waited for; left out where there is none
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
+    /// with `reverse-gives-up`: volumes whose disks have failed, which would be given up; left out elsewhere
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dead_volumes: Option<Vec<String>>,
 }
 
 macro_rules! desk_refusals {
@@ -97,7 +100,7 @@ desk_refusals! {
 
 impl RefusalView {
     fn new(code: &str, retry: Retry) -> RefusalView {
-        RefusalView { code: code.to_owned(), retry, operation: None }
+        RefusalView { code: code.to_owned(), retry, operation: None, dead_volumes: None }
     }
 
     /// Of a command whose end is not known; empty: nor is the command. While a node asks whose content counts, a `sync` is the answer.

@@ -319,6 +319,9 @@ pub struct ReverseOrder {
     /// What the peer lacks is given up.
     #[serde(default, skip_serializing_if = "is_false")]
     pub yes: bool,
+    /// Of volumes whose disks have failed these alone, as they were named; left out: whichever have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreed_dead: Option<Vec<String>>,
     /// Nothing of it is saved.
     #[serde(default, skip_serializing_if = "is_false")]
     pub discard: bool,

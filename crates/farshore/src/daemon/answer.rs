@@ -476,8 +476,9 @@ impl Desk {
         let has_mark = now.rollback_point.is_some();
         let (role, peer_role) = (now.role, now.peer.role);
         let named = group.volumes.iter().zip(&now.volumes).filter(|(_, volume)| volume.is_unfilled);
-        let unfilled = named.map(|(named, _)| named.name.to_string()).collect();
-        let came = right_node::which_came(self, name, unfilled).await;
+        // The others are on a disk that was attached, and whoever did that has said that nothing on it counts.
+        let unfilled = named.map(|(named, _)| named.name.to_string());
+        let came = unfilled.filter(|volume| self.terms.may_have_come(name, volume)).collect();
         (!now.starting).then_some(PlaceInGroup { role, peer, peer_role, has_mark, came })
     }
 

@@ -89,7 +89,7 @@ pub(super) fn look(config: &Config, node: &NodeName, group: &ConfiguredGroup) ->
     let group_dir = GroupOnDisk::of(config, node, group);
     let Some(found) = group_dir.found() else { return Ok(StartDecision::Unknown) };
     let on_record = !group_dir.is_new();
-    if on_record && group_dir.is_the_peers() {
+    if on_record && group_dir.is_the_peers(&found) {
         // All that is recorded is about its devices, and nothing is kept.
         return Ok(match group_dir.are_numbers_swapped(|name| config.node_id(name)) {
             // The engine refuses that in words of its own.
@@ -187,7 +187,8 @@ pub fn refused(config: &Config, node: &NodeName, silent: &Silent) -> Vec<ConfigP
     let mut problems = Vec::new();
     for group in config.groups_of(node).filter(|group| silent.why(&group.name).is_none()) {
         let group_dir = GroupOnDisk::of(config, node, group);
-        let Some(found) = group_dir.found().filter(|_| !group_dir.is_new() && !group_dir.is_the_peers()) else {
+        let Some(found) = group_dir.found().filter(|found| !group_dir.is_new() && !group_dir.is_the_peers(found))
+        else {
             continue;
         };
         let accepted = record::read_accepted(&group_dir.directory);
@@ -264,7 +265,7 @@ impl<'a> GroupOnDisk<'a> {
             self.group.name
         );
         // What is recorded may be the other node's.
-        let recorded = if self.is_the_peers() { None } else { self.recorded_identity() };
+        let recorded = if self.is_the_peers(found) { None } else { self.recorded_identity() };
         Box::new(ClosedGroup { why, sizes: self.sizes(found), recorded })
     }
 
@@ -308,12 +309,14 @@ impl<'a> GroupOnDisk<'a> {
         same_devices(&accepted.devices, found) && accepted.update == self.recorded_update()
     }
 
-    /// The state directory is the other node's, or a copy of it. A program of before called nodes by their places in the list of names.
-    fn is_the_peers(&self) -> bool {
+    /// The state directory is the other node's, or a copy of it. A program of before called nodes by their places in the list of names: where one got
+    /// another name since, a record of this node may look like the other's, and is about this node's devices.
+    fn is_the_peers(&self, found: &GroupDevices) -> bool {
         let mut names: Vec<&NodeName> = self.config.nodes.iter().map(|node| &node.name).collect();
         names.sort();
         let place = |name: &NodeName| NodeId(names.binary_search(&name).map_or(u16::MAX, |at| at as u16));
-        self.are_numbers_swapped(|name| self.config.node_id(name)) || self.are_numbers_swapped(place)
+        self.are_numbers_swapped(|name| self.config.node_id(name))
+            || self.are_numbers_swapped(place) && !self.foreign_devices(found).is_empty()
     }
 
     fn are_numbers_swapped(&self, number: impl Fn(&NodeName) -> NodeId) -> bool {
@@ -522,6 +525,11 @@ mod tests {
             let why = known(node, peer);
             assert!(why.contains("the record of its devices is missing"), "{why}");
         }
+        // A node got another name with the same step, and another place: this one's own record looked like the other's.
+        let found = GroupOnDisk::of(&config, alpha, group).found().expect("each can be looked at");
+        record::keep_devices(&directory, &found).expect("written");
+        assert_eq!(known(NodeId(1), NodeId(0)), "another");
+        assert_eq!(known(there, here), "the engine says so");
     }
 
     /// Looked at and opened are two steps, and what is opened is what is written to.

@@ -7,24 +7,28 @@ use host::driver::{DriverSnapshot, GroupSnapshot, LinkSnapshot};
 use host::link::meter::LinkReading;
 use host::link::{Amount, BufferReport, LinkTraffic, PackingState, SocketReport};
 use settings::keys::SettingKey;
-use settings::{Config, Keyed, LinkOverrides, Overrides};
+use settings::{Config, Keyed, LinkOverrides, NodeName, Overrides};
 use units::exact::show_seconds;
 
 use super::link_rate;
 use crate::api;
 
-/// One for each peer.
-pub(super) fn links(config: &Config, overrides: &LinkOverrides, snapshot: &DriverSnapshot) -> Vec<api::LinkReport> {
-    snapshot.links.iter().filter_map(|link| report(config, overrides, snapshot, link)).collect()
+/// One for each peer of `here`.
+pub(super) fn links(
+    (config, here): (&Config, &NodeName),
+    overrides: &LinkOverrides,
+    snapshot: &DriverSnapshot,
+) -> Vec<api::LinkReport> {
+    snapshot.links.iter().filter_map(|link| report((config, here), overrides, snapshot, link)).collect()
 }
 
 fn report(
-    config: &Config,
+    (config, here): (&Config, &NodeName),
     overrides: &LinkOverrides,
     snapshot: &DriverSnapshot,
     link: &LinkSnapshot,
 ) -> Option<api::LinkReport> {
-    let node = &config.node_by_id(link.peer)?.name;
+    let node = &config.peer_by_id(here, link.peer)?.name;
     // The groups of a pair of nodes share the link, so any of them tells.
     let shares = |group: &&GroupSnapshot| {
         let group = config.group_by_id(group.status.id);

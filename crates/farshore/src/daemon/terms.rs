@@ -43,8 +43,8 @@ pub(super) struct KnownTerms(Arc<StdMutex<BTreeMap<String, KnownTerm>>>);
 /// The term that a group is in.
 struct KnownTerm {
     term: String,
-    /// Of volumes that are in a term of their own, beside the group's.
-    volumes: VolumeTerms,
+    /// Of volumes that are in a term of their own, beside the group's; `None`: what is on record of them cannot be read.
+    volumes: Option<VolumeTerms>,
     /// Why it is not on record, as a warning.
     unrecorded: Option<String>,
 }
@@ -84,7 +84,7 @@ impl KnownTerms {
     fn of_volume(&self, group: &str, volume: &str) -> String {
         let all = self.lock();
         let Some(known) = all.get(group) else { return String::new() };
-        let own = known.volumes.get(volume);
+        let own = known.volumes.as_ref().and_then(|volumes| volumes.get(volume));
         own.map_or_else(|| known.term.clone(), |own| format!("{}.{own}", known.term))
     }
 
@@ -116,6 +116,13 @@ impl Terms {
         }
     }
 
+    /// The volume came to the group, or got another name, since that has been running; or nobody knows.
+    pub fn may_have_come(&self, group: &str, volume: &str) -> bool {
+        let all = self.known.lock();
+        let came = all.get(group).and_then(|known| known.volumes.as_ref());
+        came.is_none_or(|came| came.contains_key(volume))
+    }
+
     /// Why its term is not on record, as a warning.
     pub fn unrecorded(&self, group: &str) -> Option<String> {
         self.known.lock().get(group)?.unrecorded.clone()
@@ -135,7 +142,7 @@ impl Terms {
         let begun = begun.map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
         let unrecorded = begun.unrecorded.map(|error| warned(group, &path, &error));
         let mut all = self.known.lock();
-        let volumes = all.remove(group).map(|known| known.volumes).unwrap_or_default();
+        let volumes = all.remove(group).and_then(|known| known.volumes);
         all.insert(group.to_owned(), KnownTerm { term: begun.term, volumes, unrecorded: unrecorded.clone() });
         Ok(unrecorded)
     }
@@ -166,13 +173,13 @@ impl KnownTerm {
     /// The one on record at a start, or another that begins with it.
     fn find(group: &str, directory: &Path) -> KnownTerm {
         let path = directory.join(FILE);
-        let recorded = came(directory).map_err(|why| {
+        let recorded = came(directory).inspect_err(|why| {
             tracing::warn!("{} cannot be read: {why}; another term of {group} begins", directory.join(CAME).display());
         });
-        let volumes = recorded.clone().unwrap_or_default();
-        let found = match recorded {
-            Ok(_) => read(&path),
-            Err(()) => Err(ErrorKind::NotFound.into()),
+        let volumes = recorded.ok();
+        let found = match volumes {
+            Some(_) => read(&path),
+            None => Err(ErrorKind::NotFound.into()),
         };
         let error = match found {
             Ok(term) => return KnownTerm { term, volumes, unrecorded: None },
@@ -300,7 +307,11 @@ mod tests {
         let (first, second) = (comes(), comes());
         assert!(first.starts_with(&group) && first != group && second != first, "{first} {second}");
         assert_eq!((known().of_volume("db", "log"), known().of_volume("db", "data")), (second, group.clone()));
+        let may_have_come =
+            || ["log", "data"].map(|volume| Terms::new(state.path(), known()).may_have_come("db", volume));
+        assert_eq!(may_have_come(), [true, false]);
         std::fs::write(directory.join(CAME), "log 7\n").expect("written");
+        assert_eq!(may_have_come(), [true, true], "nobody knows");
         assert_ne!(known().of_volume("db", "log"), group, "it is not known any more what came");
     }
 

@@ -47,7 +47,7 @@ pub(super) fn status(
         clients: Some(clients(&snapshot.nbd)),
         state_directory: None,
         lost_log_lines: crate::log::lost_lines(),
-        links: link_view::links(config, link_overrides, snapshot),
+        links: link_view::links((config, node), link_overrides, snapshot),
         groups: groups.map(|(group, snapshot)| group_status(node, overrides, group, snapshot)).collect(),
     }
 }

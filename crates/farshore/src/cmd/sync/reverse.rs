@@ -23,6 +23,7 @@ pub fn run(args: &SyncArgs) -> CommandOutcome {
             full: args.full,
             stop: given.stop,
             yes: given.yes,
+            agreed_dead: None,
             discard: given.discard,
             close_clients: given.close_clients,
             skip_hooks: given.skip_hooks,
@@ -45,15 +46,22 @@ fn typed(reach: &ReachAny, order: ReverseOrder, json: bool) -> Result<Reply, Com
         let group = order.group.clone();
         reach::order_watched(reach, &group, ApiRequest::Reverse(order), WaitingFor::Switchover)
     };
-    let reply = ask(order.clone())?;
-    let Some(what) = what_is_given_up(&reply).filter(|_| !json && io::stdin().is_terminal()) else { return Ok(reply) };
-    if is_confirmed(what, &mut io::stdin().lock()) { ask(ReverseOrder { yes: true, ..order }) } else { Ok(reply) }
+    let mut reply = ask(order.clone())?;
+    // What dies while it is read is asked about as well.
+    while let Some((what, dead)) = what_is_given_up(&reply).filter(|_| !json && io::stdin().is_terminal()) {
+        if !is_confirmed(what, &mut io::stdin().lock()) {
+            break;
+        }
+        reply = ask(ReverseOrder { yes: true, agreed_dead: dead.cloned(), ..order.clone() })?;
+    }
+    Ok(reply)
 }
 
-fn what_is_given_up(reply: &Reply) -> Option<&str> {
+/// As a sentence, and the volumes of dead disks, which a daemon of before does not name.
+fn what_is_given_up(reply: &Reply) -> Option<(&str, Option<&Vec<String>>)> {
     match reply {
         Reply::Error { message, refusal: Some(refusal), .. } if refusal.code == DeskRefusal::ReverseGivesUp.word() => {
-            Some(message)
+            Some((message, refusal.dead_volumes.as_ref()))
         }
         _ => None,
     }

@@ -16,6 +16,7 @@ use engine::status::{GroupStatus, VolumeStatus};
 use engine::{RefusalCode, VolumeId};
 use host::driver::{Gone, GroupSnapshot};
 use settings::ConfiguredGroup;
+use tokio::sync::MutexGuard;
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 use units::exact::show_size;
@@ -529,9 +530,10 @@ pub(super) fn bring_back(desk: &Rc<Desk>) {
 
 /// What became of it, unless it is there as it is on record.
 async fn comes_again(desk: &Desk, group: &str) -> Result<Option<String>, Gone> {
-    let before = comes_when_left(desk, group).await?;
+    let attached = comes_when_left(desk, group).await?;
     let Some(why) = desk.refused.why(group) else { return Ok(None) };
-    let Some(before) = before else {
+    // The turn is kept: what somebody records meanwhile would be overwritten by what was on record before that.
+    let Some((_alone, before)) = attached else {
         return Ok(Some(format!("{group}: it is on record, and the group is not taken up: {why}")));
     };
     let Reply::Error { message, .. } = DiskDesk(desk).put_back(group, (before, why)).await? else { return Ok(None) };
@@ -539,37 +541,32 @@ async fn comes_again(desk: &Desk, group: &str) -> Result<Option<String>, Gone> {
     Ok(Some(message))
 }
 
-/// What was on record before the disk came that it was to begin with, if one did.
-async fn comes_when_left(desk: &Desk, name: &str) -> Result<Option<WrittenRecords>, Gone> {
+/// Brings it back. If a disk came that it was to begin with: what was on record before that, and the turn to change it.
+async fn comes_when_left<'a>(desk: &'a Desk, name: &str) -> Result<Option<(MutexGuard<'a, ()>, WrittenRecords)>, Gone> {
+    let is_leaving = || async {
+        let config = desk.config();
+        let Some(id) = config.group(name).map(|group| config.group_id(group)) else { return Ok::<_, Gone>(None) };
+        let groups = desk.control.snapshot().await?.groups;
+        Ok(groups.iter().find(|group| group.status.id == id).map(|group| group.is_leaving))
+    };
     loop {
         sleep(LATE_LOOK).await;
-        let config = desk.config();
-        let Some(id) = config.group(name).map(|group| config.group_id(group)) else {
-            desk.late.has_left(name);
-            return Ok(None);
-        };
-        let is_leaving = || async {
-            let groups = desk.control.snapshot().await?.groups;
-            Ok(groups.iter().find(|group| group.status.id == id).map(|group| group.is_leaving))
-        };
-        match is_leaving().await? {
+        if is_leaving().await? == Some(true) {
+            continue;
+        }
+        let alone = desk.changing.lock().await;
+        let is_there = match is_leaving().await? {
             Some(true) => continue,
-            Some(false) => {
-                // Somebody else has brought it back between two looks: what is late of the run before says nothing of this one.
-                desk.late.has_left(name);
-                return Ok(None);
-            }
-            None => {}
-        }
-        let _alone = desk.changing.lock().await;
+            other => other.is_some() || desk.reopener.opening().contains(name),
+        };
         let before = desk.late.has_left(name);
-        // A change of the configuration may have brought it by now, or taken it out.
-        let is_known = desk.config().group(name).is_some();
-        if is_known && is_leaving().await?.is_none() && !desk.reopener.opening().contains(name) {
-            tracing::info!("group {name}: it has come to rest, and begins anew");
-            ConfigDesk(desk).comes_back(name).await?;
+        if is_there || desk.config().group(name).is_none() {
+            // Somebody else has brought it back, or taken it out: what is late of the run before says nothing of this one.
+            return Ok(None);
         }
-        return Ok(before);
+        tracing::info!("group {name}: it has come to rest, and begins anew");
+        ConfigDesk(desk).comes_back(name).await?;
+        return Ok(before.map(|before| (alone, before)));
     }
 }
 

@@ -30,7 +30,7 @@ use super::lending::{
 };
 use super::roles::{RoleHookCalls, RunHooks, demotes};
 use super::unopened::as_recorded;
-use crate::api::refusals::DeskRefusal;
+use crate::api::refusals::{DeskRefusal, RefusalView};
 use crate::api::{ApiRequest, Reply, ReverseOrder};
 use crate::daemon::attached;
 use crate::daemon::reverses::{GivesUp, ReverseHome, ReverseId, ReversePlace};
@@ -106,7 +106,7 @@ impl GivingUp<'_> {
         if !clients.is_empty() && !self.order.close_clients {
             return Ok(Some(attached::refusal(name, &clients, &format!("sync {name} --reverse"))));
         }
-        if !self.order.yes {
+        if !is_agreed_on(self.order, &self.dead) {
             let message = format!(
                 "{name}: nothing was changed: {}{}{}. --yes gives that up ({})",
                 self.dead_words(),
@@ -114,7 +114,8 @@ impl GivingUp<'_> {
                 lacks(peer, now),
                 if self.order.discard { "nothing of it is saved" } else { "it is saved first, where it can be" }
             );
-            return Ok(Some(Reply::refused(DeskRefusal::ReverseGivesUp, message)));
+            let refusal = RefusalView { dead_volumes: Some(self.dead.clone()), ..DeskRefusal::ReverseGivesUp.into() };
+            return Ok(Some(Reply::refused(refusal, message)));
         }
         let volumes = self.group.volumes.iter().zip(&now.volumes);
         let readable = volumes.filter(|(named, now)| !now.is_detached && !self.is_dead(named.name.as_str()));
@@ -316,6 +317,11 @@ impl GivingUp<'_> {
     }
 }
 
+/// Whoever was asked has agreed on the disks that were dead then: another one may have died since.
+fn is_agreed_on(order: &ReverseOrder, dead: &[String]) -> bool {
+    order.yes && order.agreed_dead.as_ref().is_none_or(|agreed| dead.iter().all(|volume| agreed.contains(volume)))
+}
+
 /// A refusal behind the dead disks, which are left out by then, says what was done.
 fn behind_dead(mut reply: Reply, (name, peer): (&str, &str), dead: &[String]) -> Reply {
     if let (Reply::Error { message, .. }, false) = (&mut reply, dead.is_empty()) {
@@ -506,8 +512,7 @@ async fn tried_again(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &N
             );
             return Ok(Reply::refused(DeskRefusal::ReverseUnderWay, message));
         }
-        let text = format!("{name}: a reverse sync is under way already: node {peer} serves the clients of this node");
-        return Ok(Reply::unchanged(text));
+        return Ok(under_way_already(name, peer));
     };
     if order.discard && !gives_up.discard {
         let home = ReverseHome { gives_up: Some(GivesUp { discard: true, ..gives_up }), ..known };
@@ -522,6 +527,12 @@ async fn tried_again(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &N
     }
     let (step, warnings) = next_step(desk, (name, id), peer, true).await?;
     Ok(answer_of(desk, (name, peer), step, (begun(name, peer, known.full), warnings)))
+}
+
+pub(super) fn under_way_already(name: &str, peer: &NodeName) -> Reply {
+    Reply::unchanged(format!(
+        "{name}: a reverse sync is under way already: node {peer} serves the clients of this node"
+    ))
 }
 
 /// This node is the secondary: the dead disks are given up, and no run of the daemon demotes it without them again; and a term has ended. Nobody is
@@ -690,6 +701,23 @@ mod tests {
         assert_eq!(of(&["c"], &["a", "b"]), Resumption::NotAgreed(names(&["c"])));
         let why = not_agreed("db", &names(&["a", "b"]), &names(&["c"]));
         assert!(why.contains("volume c is not there") && why.contains("--reverse --stop"), "{why}");
+    }
+
+    /// Another disk died while an operator read the question about the first one: it was given up with that, and never named.
+    #[test]
+    fn no_disk_is_given_up_that_was_not_named_to_whoever_was_asked() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let order = |yes, agreed: Option<&[&str]>| ReverseOrder {
+            yes,
+            agreed_dead: agreed.map(names),
+            ..ReverseOrder::default()
+        };
+        assert!(!is_agreed_on(&order(false, None), &names(&[])));
+        assert!(is_agreed_on(&order(true, None), &names(&["a", "b"])), "--yes of a script");
+        assert!(is_agreed_on(&order(true, Some(&["a"])), &names(&["a"])));
+        assert!(is_agreed_on(&order(true, Some(&["a"])), &names(&[])), "it is good again");
+        assert!(!is_agreed_on(&order(true, Some(&["a"])), &names(&["a", "b"])));
+        assert!(!is_agreed_on(&order(true, Some(&[])), &names(&["b"])));
     }
 
     /// A refusal that came behind the dead disk said that nothing was changed.

@@ -22,7 +22,7 @@ use super::Desk;
 use super::failed_disks::dead_disks;
 use super::giving_up::{
     GivingUp, PeerStep, goes_on_without_dead, is_demoted_for_good, is_record_unknown, next_step, typed_again,
-    unknown_role,
+    under_way_already, unknown_role,
 };
 use super::lending::{
     QUIET_LOOK, answered, asks, begun, cut_off, ends, in_reverse, is_being_begun, is_changing, is_over, is_over_there,
@@ -83,7 +83,7 @@ pub(super) async fn order(desk: &Desk, order: &ReverseOrder) -> Result<Reply, Go
 }
 
 /// The answer where one is under way. One that another command is about to begin, or that did not begin, is waited for: which of the two, the
-/// role tells. So is a step that goes on: what that comes to is not known before.
+/// role tells. So is a step that goes on, for a while: what that comes to is not known before.
 async fn under_way(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &NodeName)) -> Result<Option<Reply>, Gone> {
     let name = order.group.as_str();
     let until = Instant::now() + REVERSE_STEP_PATIENCE;
@@ -93,12 +93,19 @@ async fn under_way(desk: &Desk, order: &ReverseOrder, (id, peer): (GroupId, &Nod
             let message = format!("{name}: nothing was changed: the group has failed: first 'farshore reset {name}'");
             return Ok(Some(Reply::refused(RefusalCode::GroupFailed, message)));
         }
-        let is_demoted = now.is_some_and(|now| !now.starting && now.role == Role::Secondary);
+        let demoted = now.filter(|now| !now.starting && now.role == Role::Secondary);
+        let is_demoted = demoted.is_some();
+        // Nothing more is to be done of one that gives nothing up, whatever becomes of the step.
+        let is_served_there = demoted.is_some_and(|now| now.peer.role == Some(Role::Primary));
         if desk.reverses.is_home(name) && is_demoted && desk.reverses.begins_step(name) {
             return typed_again(desk, order, (id, peer)).await.map(Some);
         }
         if Instant::now() >= until {
-            return Ok(Some(is_being_begun(name)));
+            let gives_up = desk.reverses.home(name).is_none_or(|home| home.gives_up.is_some());
+            return Ok(Some(match is_served_there && !gives_up {
+                true => under_way_already(name, peer),
+                false => is_being_begun(name),
+            }));
         }
         sleep(QUIET_LOOK).await;
     }
@@ -269,7 +276,15 @@ async fn stop_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName)
         return stops_in_turn(desk, (name, id), peer).await;
     }
     let until = Instant::now() + REVERSE_STEP_PATIENCE;
-    while desk.reverses.is_home(name) || desk.reverses.is_begun(name) {
+    loop {
+        if desk.status_of(id).await?.is_some_and(|now| view::is_starting(&now)) {
+            // As which role is not known before: one that comes up as the primary must not be told to promote the other one.
+            let message = format!("{name}: nothing was changed: the group is starting; try again in a moment");
+            return Ok(Reply::refused(RefusalCode::GroupStarting, message));
+        }
+        if !desk.reverses.is_home(name) && !desk.reverses.is_begun(name) {
+            return stop(desk, (name, id), peer).await;
+        }
         if desk.reverses.begins_step(name) {
             let stopped = stops_in_turn(desk, (name, id), peer).await;
             desk.reverses.is_done(name);
@@ -280,7 +295,6 @@ async fn stop_in_turn(desk: &Desk, (name, id): (&str, GroupId), peer: &NodeName)
         }
         sleep(QUIET_LOOK).await;
     }
-    stop(desk, (name, id), peer).await
 }
 
 /// Not beside a step of the peer either, which is asked. One that does not answer keeps nobody from a stop. A node that serves by now is not asked: it

@@ -3,10 +3,8 @@
 use engine::RefusalCode;
 use engine::identity::Role;
 
-use super::{Desk, PlaceInGroup, beside};
+use super::{Desk, PlaceInGroup};
 use crate::api::{ApiRequest, Reply};
-use crate::daemon::group_directory::GROUPS;
-use crate::daemon::terms;
 use crate::daemon::typed_words::typed;
 
 /// A command that is for the primary, or for whoever is it.
@@ -48,17 +46,5 @@ impl TypedForPrimary {
                 false => format!("; node {peer} is the primary"),
             };
         }
-    }
-}
-
-/// Of volumes that no sync has filled here those that came to the group with what stood on their devices. The others are on a disk that was attached,
-/// and whoever did that has said that nothing on it counts.
-pub(super) async fn which_came(desk: &Desk, group: &str, unfilled: Vec<String>) -> Vec<String> {
-    let config = desk.config();
-    let Some(here) = config.node(&desk.node).filter(|_| !unfilled.is_empty()) else { return Vec::new() };
-    let directory = here.state.join(GROUPS).join(group);
-    match beside(move || terms::came(&directory)).await {
-        Ok(came) => unfilled.into_iter().filter(|volume| came.contains_key(volume)).collect(),
-        Err(_) => unfilled,
     }
 }

@@ -236,6 +236,11 @@ impl Desk {
             if !desk.is_granted_anew(id).await {
                 return;
             }
+            if desk.role_changes.is_changing(&name) {
+                // That ends: the next look tries, and nothing was typed that has to be told of meanwhile.
+                desk.granted.borrow_mut().remove(&id);
+                return;
+            }
             if !desk.obeys_peers() {
                 let note = "the peer handed over, and 'peer_commands' does not let it have this node promoted: type 'farshore promote' here";
                 return tracing::warn!("{name}: {note}");

@@ -89,7 +89,7 @@ impl NoticeReader {
     }
 
     fn of_link(&self, peer: NodeId, event: NewEvent) -> NewEvent {
-        match self.config.get().node_by_id(peer) {
+        match self.config.get().peer_by_id(&self.node, peer) {
             Some(node) => event.of_peer(node.name.as_str()),
             None => event,
         }
