@@ -380,4 +380,5 @@ pub mod roles;
 pub mod scheduling;
 pub mod start;
 pub mod status;
+pub mod views;
 pub mod wakes;

@@ -205,6 +205,7 @@ impl ShownGroup<'_> {
             peer_window: secondary.window_left(common, now.mono),
             held_answers: common.window.held(now.mono),
             rollback_point: secondary.rollback_point(common),
+            views: Default::default(),
             marks: marks::shown(common),
             saved_delta: secondary.delta.saved(),
             writes: common.counters.writes,

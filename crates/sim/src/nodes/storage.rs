@@ -170,6 +170,7 @@ fn group_of(store: Store) -> GroupId {
     | Store::Bitmap(group)
     | Store::Activity(group)
     | Store::Undo(group)
+    | Store::History(group)
     | Store::Marks(group)
     | Store::Delta(group)
     | Store::Queue(group)) = store;
@@ -205,6 +206,7 @@ impl NodeStorage {
                 (Store::Superblock(group), superblock::FILE_BYTES),
                 (Store::Activity(group), activity),
                 (Store::Undo(group), options.history_bytes),
+                (Store::History(group), options.view_bytes),
                 (Store::Queue(group), options.queue_disk_bytes),
                 (Store::Bitmap(group), bitmap),
                 (Store::Marks(group), engine::marks::FILE_BYTES),
