@@ -155,7 +155,7 @@ impl SimOptions {
             syncs_at_once: rng.between(1, 2) as usize,
             activity: ActivityConfig { extent_bytes: 64 * KIB, extents: rng.between(4, 12) as u32 },
             history_bytes: *rng.pick(&[512 * KIB, 8 * MIB]),
-            view_bytes: *Rng::new(seed ^ VIEWS).pick(&[0, 192 * KIB, MIB, 8 * MIB]),
+            view_bytes: *Rng::new(seed ^ VIEWS).pick(&[0, 0, 0, 192 * KIB, MIB]),
             modes,
             policy: SimOptions::policy(&mut rng),
             degrade: SimOptions::degrade(&mut Rng::new(seed ^ DEGRADES)),

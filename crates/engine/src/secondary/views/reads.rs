@@ -302,3 +302,90 @@ fn part_of(content: &Option<Buf>, range: Range<u64>, start: u64) -> ViewPart {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::sync::Arc;
+    use alloc::vec;
+
+    use super::*;
+    use crate::limits::KIB;
+
+    const V: VolumeId = VolumeId(1);
+
+    fn request(range: Range<u64>) -> ViewRequest {
+        let parts = vec![RequestPart { range, stage: PartStage::Wanted }];
+        ViewRequest { number: 7, id: RequestId(1), volume: V, parts, held_bytes: 0 }
+    }
+
+    fn saved(offset: u64, length: u64, undo_offset: Option<u64>) -> SavedRange {
+        SavedRange { volume: V, offset, length: length as u32, undo_offset, crc: 5 }
+    }
+
+    fn content() -> Option<Buf> {
+        Some(Buf::new(Arc::new(())))
+    }
+
+    /// Where each part of what was read begins in its buffer, and how long it is; zeroes begin nowhere.
+    fn read(request: &ViewRequest) -> Vec<(Option<u32>, u64)> {
+        let of_part = |part: &RequestPart| match &part.stage {
+            PartStage::Done(ViewPart::Data(slice)) => (Some(slice.start), u64::from(slice.length)),
+            PartStage::Done(ViewPart::Zeroes(length)) => (None, *length),
+            other => panic!("{other:?}"),
+        };
+        request.parts.iter().map(of_part).collect()
+    }
+
+    // proves: P9
+    /// A saved range is checked as a whole, so it is read as a whole, and once, however often an older copy lies within it.
+    #[test]
+    fn a_saved_range_is_read_once_for_all_its_parts() {
+        let large = saved(0, 64 * KIB, Some(100 * KIB));
+        let mut image = |volume: VolumeId, range: Range<u64>| {
+            assert_eq!(volume, V);
+            let all = [
+                (0..8 * KIB, Some(large)),
+                (8 * KIB..12 * KIB, Some(saved(8 * KIB, 4 * KIB, None))),
+                (12 * KIB..20 * KIB, Some(large)),
+                (20 * KIB..24 * KIB, None),
+            ];
+            let within = |range: &Range<u64>, of: &Range<u64>| range.start.max(of.start)..range.end.min(of.end);
+            let pieces = all.into_iter().map(|(piece, saved)| (within(&piece, &range), saved));
+            pieces.filter(|(piece, _)| piece.start < piece.end).collect::<ImagePieces>()
+        };
+        let mut of = request(4 * KIB..24 * KIB);
+        let first = of.next(&mut image).expect("something is to be read");
+        assert_eq!((first.source, first.offset, first.length), (ViewSource::Saved(100 * KIB), 100 * KIB, 64 * KIB));
+        assert_eq!(first.crc, Some(5));
+        of.begins(first.source, first.begins_at);
+        let second = of.next(&mut image).expect("the volume is to be read too");
+        assert_eq!((second.source, second.length), (ViewSource::Volume(20 * KIB), 4 * KIB));
+        of.begins(second.source, second.begins_at);
+        assert!(of.next(&mut image).is_none() && !of.is_complete());
+        of.saved_read(first.source, content());
+        assert!(!of.volume_read(20 * KIB, content(), |range| vec![(range, None)]));
+        assert!(of.is_complete());
+        let place = |at: u64| Some((at * KIB) as u32);
+        let expected = [(place(4), 4 * KIB), (None, 4 * KIB), (place(12), 8 * KIB), (place(0), 4 * KIB)];
+        assert_eq!(read(&of), expected);
+    }
+
+    // proves: P2
+    #[test]
+    fn what_was_saved_while_the_volume_was_read_is_read_again() {
+        let mut of = request(0..16 * KIB);
+        let next = of.next(&mut |_, range| vec![(range, None)]).expect("the volume is to be read");
+        of.begins(next.source, next.begins_at);
+        let meanwhile = saved(4 * KIB, 4 * KIB, Some(40 * KIB));
+        let mut image = |_: VolumeId, _: Range<u64>| {
+            vec![(0..4 * KIB, None), (4 * KIB..8 * KIB, Some(meanwhile)), (8 * KIB..16 * KIB, None)]
+        };
+        assert!(of.volume_read(0, content(), |range| image(V, range)));
+        let again = of.next(&mut |_, range| vec![(range, Some(meanwhile))]).expect("it is to be read again");
+        assert_eq!((again.source, again.length), (ViewSource::Saved(40 * KIB), 4 * KIB));
+        of.begins(again.source, again.begins_at);
+        of.saved_read(again.source, None);
+        assert!(of.is_complete());
+        assert_eq!(read(&of), [(Some(0), 4 * KIB), (None, 4 * KIB), (Some((8 * KIB) as u32), 8 * KIB)]);
+    }
+}
