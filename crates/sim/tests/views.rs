@@ -197,8 +197,9 @@ fn a_view_is_opened_between_two_steps_while_the_copy_is_written() {
         let mut world = in_step(slow_disk);
         let mut open = Vec::new();
         for round in 0..6u64 {
-            let writes: Vec<_> =
-                (0..24).map(|n| world.write((n % 2) as u16, (n * 44 + round * 8) * KIB % (960 * KIB), 16 * KIB)).collect();
+            let writes: Vec<_> = (0..24)
+                .map(|n| world.write((n % 2) as u16, (n * 44 + round * 8) * KIB % (960 * KIB), 16 * KIB))
+                .collect();
             world.pass((round + 2) * MILLISECOND);
             let view = asks(&mut world, FAR);
             writes.into_iter().for_each(|id| assert!(world.answer(id).0));

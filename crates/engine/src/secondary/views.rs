@@ -173,7 +173,8 @@ impl CopyViews {
 
     /// Those that have waited for as long as one may are refused. True: others wait.
     pub fn refuse_late(&mut self, cx: &mut Cx) -> bool {
-        let refusal = Refusal::new(RefusalCode::ViewNotNow, "what is being written to the volumes does not come to its end");
+        let refusal =
+            Refusal::new(RefusalCode::ViewNotNow, "what is being written to the volumes does not come to its end");
         let now = cx.now.mono;
         let late = self.opening.extract_if(.., |(_, since)| now.since(*since) >= limits::VIEW_OPENS_WITHIN);
         let late: Vec<ViewId> = late.map(|(id, _)| id).collect();
@@ -376,7 +377,8 @@ impl CopyViews {
     /// The image before the sync is not kept any more, but for that of this rollback point.
     pub fn lose_before_sync(&mut self, cx: &mut Cx, but: Option<u64>) {
         let is_kept = |point| but == Some(point) || injected(Fault::ViewOutlivesSync);
-        let why = "the sync has ended, or its rollback point was given up: the image from before it is not kept any more";
+        let why =
+            "the sync has ended, or its rollback point was given up: the image from before it is not kept any more";
         self.lose(cx, why, |image| matches!(image, ViewImage::BeforeSync(point) if !is_kept(point)));
     }
 
@@ -440,7 +442,8 @@ fn pieces(
 fn is_within(view: &OpenedView, volume: VolumeId, range: &Range<u64>) -> bool {
     let size_bytes = view.volume_bytes.get(usize::from(volume.0)).copied().unwrap_or(0);
     let is_aligned = range.start.is_multiple_of(limits::SECTOR_BYTES) && range.end.is_multiple_of(limits::SECTOR_BYTES);
-    let fits = range.start < range.end && range.end <= size_bytes && range.end - range.start <= limits::VIEW_READ_BYTES_MAX;
+    let fits =
+        range.start < range.end && range.end <= size_bytes && range.end - range.start <= limits::VIEW_READ_BYTES_MAX;
     is_aligned && fits && !view.without.contains(volume)
 }
 

@@ -165,11 +165,7 @@ impl ViewChecker {
     }
 
     /// A read is answered.
-    pub fn is_read(
-        &mut self,
-        id: RequestId,
-        result: Result<Vec<ViewPart>, IoError>,
-    ) -> Result<(), OracleFailure> {
+    pub fn is_read(&mut self, id: RequestId, result: Result<Vec<ViewPart>, IoError>) -> Result<(), OracleFailure> {
         let Some(asked) = self.reads.remove(&id) else {
             return Err(OracleFailure::new(Oracle::Prefix, format!("read {} of a view was answered twice", id.0)));
         };
@@ -203,7 +199,8 @@ impl ViewChecker {
         match waiting.into_iter().find(is_late) {
             None => Ok(()),
             Some((node, since)) => {
-                let what = format!("an opening or a read of a view on node {node} has waited {} s", (now - since) / SECOND);
+                let what =
+                    format!("an opening or a read of a view on node {node} has waited {} s", (now - since) / SECOND);
                 Err(OracleFailure::new(Oracle::Liveness, what))
             }
         }
@@ -238,7 +235,8 @@ fn check_content(view: &WatchedView, asked: &AskedRead, content: &[u8]) -> Resul
     match first {
         None => Ok(()),
         Some(sector) => {
-            let word = |bytes: &[u8]| u64::from_le_bytes(bytes[sector * SECTOR..][..8].try_into().expect("eight bytes"));
+            let word =
+                |bytes: &[u8]| u64::from_le_bytes(bytes[sector * SECTOR..][..8].try_into().expect("eight bytes"));
             let number = start / SECTOR + sector;
             wrong(format!("sector {number} shows write {}, and {} stood there", word(content), word(image)))
         }

@@ -254,12 +254,7 @@ impl ViewRequest {
     }
 
     /// A part of the volume was read. True: something of it was saved meanwhile, and perhaps overwritten, and is read again.
-    fn volume_read(
-        &mut self,
-        start: u64,
-        content: Option<Buf>,
-        image: impl FnOnce(Range<u64>) -> ImagePieces,
-    ) -> bool {
+    fn volume_read(&mut self, start: u64, content: Option<Buf>, image: impl FnOnce(Range<u64>) -> ImagePieces) -> bool {
         let is_it = |part: &RequestPart| part.reads(ViewSource::Volume(start));
         let Some(at) = self.parts.iter().position(is_it) else { return false };
         let range = self.parts[at].range.clone();
