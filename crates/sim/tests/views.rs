@@ -244,6 +244,11 @@ fn a_read_that_is_overtaken_by_a_write_is_made_again() {
 #[test]
 fn a_full_store_costs_the_oldest_view_and_applying_goes_on() {
     let mut world = in_step(SimOptions { view_bytes: 640 * KIB, ..plain() });
+    // Zeroes would take no room.
+    for n in 0..32 {
+        world.write_done((n % 2) as u16, n / 2 * 64 * KIB, 64 * KIB);
+    }
+    world.drain();
     let first = opens(&mut world);
     for n in 0..12 {
         world.write_done(0, n * 40 * KIB, 20 * KIB);

@@ -1,10 +1,9 @@
 //! What is asked of views, and what comes of it.
 
-use engine::{Input, OpenedView, Refusal, RequestId, ViewId, VolumeId};
+use engine::{GroupId, Input, OpenedView, Refusal, RequestId, ViewId, VolumeId};
 
 use super::World;
 use crate::checkers::facts::KnownFact;
-use engine::GroupId;
 
 /// Somebody opens a view of a node's copy.
 pub fn open(world: &mut World, node: usize, group: GroupId) -> ViewId {
@@ -46,8 +45,12 @@ pub(super) fn is_answered(
     // What nobody knows of a copy, or has given up of it, nobody can compare; the view shows it all the same.
     let unknown = [KnownFact::Spoiled(group, node), KnownFact::ChangedOutside(group, node)];
     let is_known = !unknown.into_iter().any(|fact| checkers.facts.has(fact));
+    let is_known = is_known && !cluster.ledger.discarded(group, node);
     let checked = answered.and_then(|stands| match at.filter(|_| stands && is_known) {
-        Some(at) => checkers.check_prefix(cluster, node, group, at),
+        Some(at) => {
+            let without = cluster.aside(node, group);
+            checkers.writes.check_image(group, at, &cluster.views(node, group), &without)
+        }
         None => Ok(()),
     });
     world.check(checked);
