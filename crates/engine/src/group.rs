@@ -364,6 +364,8 @@ impl Group {
             may_wait || self.primary.waiters().nobody_waits_for_room(),
             "writers wait for room of a stream in step alone"
         );
+        let is_copy = self.common.role() == Role::Secondary && self.common.lifecycle.is_running();
+        self.secondary.replica.views.check_invariants(is_copy && !self.common.has_failed());
         self.secondary.replica.journal().check_invariants(self.secondary.replica.progress().durable_on_disk());
     }
 }

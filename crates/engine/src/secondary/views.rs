@@ -401,9 +401,18 @@ impl CopyViews {
         }
     }
 
+    /// What must hold after every input. `stands`: this node follows its primary, and runs.
+    pub fn check_invariants(&self, stands: bool) {
+        assert!(stands || self.are_none(), "views are of a copy that runs");
+        assert_eq!(self.newest.map(|newest| newest.id), self.store.mark(), "the newest mark is what is saved for");
+        assert!(self.newest.is_some() || self.saver.is_idle(), "nothing is saved for nobody");
+        let is_kept = |mark| self.store.oldest_mark().is_some_and(|oldest| oldest <= mark);
+        assert!(self.open.iter().filter_map(View::mark).all(is_kept), "what a view needs is kept");
+    }
+
     /// Marks that no view needs go, the oldest first. What is on its way is for the newest one: it goes last, and all with it.
     fn drop_marks(&mut self) {
-        let oldest_needed = self.open.iter().filter_map(|view| view.mark()).min();
+        let oldest_needed = self.open.iter().filter_map(View::mark).min();
         let Some(needed) = oldest_needed else {
             self.saver.forget();
             self.store.empty();
