@@ -58,7 +58,7 @@ pub(crate) enum GroupTimer {
     Pace,
     /// The head of the log of the queue may have moved.
     QueueLog,
-    /// A view has waited for its opening for as long as it may.
+    /// What views wait for is looked at.
     Views,
 }
 

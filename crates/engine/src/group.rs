@@ -330,7 +330,7 @@ impl Group {
             GroupTimer::Pace => self.common.wake(Wake::Room),
             GroupTimer::Drain | GroupTimer::Verify | GroupTimer::Yield => {}
             GroupTimer::QueueLog => logging::cell_due(&mut self.primary.peer.outbox, &mut self.common, cx),
-            GroupTimer::Views => views::opening_late(self, cx),
+            GroupTimer::Views => views::look(self, cx),
             GroupTimer::TidyBits => self.common.tidy_bits(cx),
             GroupTimer::StartAlone if reset::has_to_meet(self) => reset::open_when_met(self, cx),
             GroupTimer::StartAlone => {

@@ -209,8 +209,9 @@ pub const VIEW_REQUESTS_MAX: usize = 128;
 /// the secondary's own work comes first.
 pub const VIEW_HELD_BYTES_MAX: u64 = 4 * MIB;
 pub const VIEW_READS_MAX: usize = 16;
-/// How long an opening waits for a moment in which nothing is being written; past that the disks do not get on.
-pub const VIEW_OPENS_WITHIN: Duration = Duration::from_secs(10);
+/// How long an opening waits for a moment in which nothing is being written, and applying for a save that does not get on: past that a disk
+/// hangs, and no view is worth waiting for it.
+pub const VIEW_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a primary waits for its peer after a power loss before it serves alone: a machine boots and a link comes up
 /// within it.

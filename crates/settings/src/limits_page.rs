@@ -174,7 +174,7 @@ fn writes() -> Vec<Limit> {
         data::VIEW_REQUESTS_MAX => "reads of one view that wait or are under way", "";
         data::VIEW_HELD_BYTES_MAX => "content that one view has read and not handed out", "";
         data::VIEW_READS_MAX => "operations of disks that one view has under way", "";
-        data::VIEW_OPENS_WITHIN => "the opening of a view waits for a moment in which nothing is being written", "then it is refused";
+        data::VIEW_PATIENCE => "a view waits for a disk", "then its opening is refused, or it is lost";
         data::WRITE_BACKS_MAX => "ranges written back at once in a rollback", "";
         data::TIDY_CELLS => "cells of the bitmap cleared on disk at once", "";
         data::TIDY_BITS_AFTER => "from a cleared bit in memory to the bit on disk", "";

@@ -323,6 +323,35 @@ fn damage_in_the_store_fails_a_read_and_is_named() {
     assert_eq!(world.said().iter().filter(|said| named(said)).count(), 1, "{:?}", world.said());
 }
 
+// proves: P8
+/// The disk of the store hangs: applying waits for a save a while, then the view is lost. An opening meanwhile holds nothing up, and waits no longer
+/// than it may.
+#[test]
+fn a_store_that_hangs_costs_the_view_and_holds_the_copy_up_for_a_while_only() {
+    let mut world = in_step(plain());
+    let view = opens(&mut world);
+    world.cluster[FAR].storage.trouble.views_ns = 300 * SECOND;
+    let began = world.now();
+    world.write_done(0, 0, 20 * KIB);
+    world.until("it is lost", |world| world.checkers.views.lost(view).is_some());
+    assert!(lost(&world, view).contains("does not answer") && world.now() - began <= 21 * SECOND);
+    let view = asks(&mut world, FAR);
+    for n in 0..20 {
+        world.write_done((n % 2) as u16, n * 40 * KIB, 20 * KIB);
+    }
+    world.drain();
+    assert!(world.now() - began <= 25 * SECOND, "nothing waits for the opening");
+    world.until("it is refused", |world| world.checkers.views.refusal(view).is_some());
+    assert_eq!(world.checkers.views.refusal(view).expect("just seen").code, RefusalCode::ViewNotNow);
+    world.cluster[FAR].storage.trouble.views_ns = 0;
+    world.until("the disk has answered", |world| world.now() - began > 310 * SECOND);
+    let stood = world.images_of(FAR);
+    let view = opens(&mut world);
+    overwrites(&mut world, 0, 10);
+    world.drain();
+    assert!(shown(&mut world, view) == stood);
+}
+
 /// A pair in step, then so much that the copy lacks that a sync of it takes a while; the copy's images.
 fn mid_sync(world: &mut ScenarioWorld) -> Images {
     let stood = world.images_of(FAR);

@@ -110,6 +110,11 @@ impl UndoSaver {
         self.held_bytes
     }
 
+    /// How far it has come; it grows while anything gets on.
+    pub fn durable(&self) -> UndoTicket {
+        self.durable_piece
+    }
+
     /// Ranges waiting for the store; more are worth asking for.
     pub fn has_room(&self) -> bool {
         self.pieces.len() < limits::SAVE_PIECES_MAX

@@ -12,7 +12,7 @@ use crate::{IoResult, limits};
 pub(crate) fn open(group: &mut Group, cx: &mut Cx, view: ViewId) {
     let obstacle = group.secondary.view_obstacle(&group.common);
     group.secondary.replica.views.ask(cx, view, obstacle);
-    group.common.set_timer(cx, GroupTimer::Views, limits::VIEW_OPENS_WITHIN);
+    group.common.set_timer(cx, GroupTimer::Views, limits::VIEW_PATIENCE);
     group.common.wake(Wake::Apply);
 }
 
@@ -46,10 +46,10 @@ pub(super) fn pump(group: &mut Group, cx: &mut Cx) {
     secondary.replica.views.pump_reads(common, cx, others_bytes);
 }
 
-/// Openings have waited for long.
-pub(super) fn opening_late(group: &mut Group, cx: &mut Cx) {
-    if group.secondary.replica.views.refuse_late(cx) {
-        group.common.set_timer(cx, GroupTimer::Views, limits::VIEW_OPENS_WITHIN);
+/// What waits for a disk is looked at.
+pub(super) fn look(group: &mut Group, cx: &mut Cx) {
+    if group.secondary.replica.views.look(cx) {
+        group.common.set_timer(cx, GroupTimer::Views, limits::VIEW_PATIENCE);
     }
     group.common.wake(Wake::Apply);
 }

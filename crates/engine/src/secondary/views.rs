@@ -75,6 +75,8 @@ pub(crate) struct CopyViews {
     saver: UndoSaver,
     newest: Option<NewestMark>,
     last_mark: u64,
+    /// How far saving had come when it was looked at last, if it had not come to its end.
+    looked_at: Option<UndoTicket>,
     /// They wait for a moment in which nothing is being written.
     opening: Vec<(ViewId, Mono)>,
     open: Vec<View>,
@@ -91,6 +93,7 @@ impl CopyViews {
             saver: UndoSaver::new(config, SavedFor::Views),
             newest: None,
             last_mark: 0,
+            looked_at: None,
             opening: Vec::new(),
             open: Vec::new(),
             requests: 0,
@@ -102,9 +105,10 @@ impl CopyViews {
         self.opening.is_empty() && self.open.is_empty()
     }
 
-    /// An opening waits: no further step is begun to be written.
-    pub fn hold_back(&self) -> bool {
-        !self.opening.is_empty()
+    /// An opening waits for a moment in which nothing is written: no further step is begun. It does not hold the copy back while the store
+    /// still takes what is nobody's any more.
+    pub fn hold_back(&self, slots: &OperationSlots) -> bool {
+        !self.opening.is_empty() && (self.newest.is_some() || !slots.saves_for_views())
     }
 
     /// Content in memory, or being read into it.
@@ -171,15 +175,19 @@ impl CopyViews {
         }
     }
 
-    /// Those that have waited for as long as one may are refused. True: others wait.
-    pub fn refuse_late(&mut self, cx: &mut Cx) -> bool {
-        let refusal =
-            Refusal::new(RefusalCode::ViewNotNow, "what is being written to the volumes does not come to its end");
-        let now = cx.now.mono;
-        let late = self.opening.extract_if(.., |(_, since)| now.since(*since) >= limits::VIEW_OPENS_WITHIN);
+    /// Once in a while: what waits for a disk that does not answer is given up. True: there is more to be looked at.
+    pub fn look(&mut self, cx: &mut Cx) -> bool {
+        let why = "what is being written to the volumes does not come to its end";
+        let (refusal, now) = (Refusal::new(RefusalCode::ViewNotNow, why), cx.now.mono);
+        let late = self.opening.extract_if(.., |(_, since)| now.since(*since) >= limits::VIEW_PATIENCE);
         let late: Vec<ViewId> = late.map(|(id, _)| id).collect();
         late.into_iter().for_each(|id| self.refuse(cx, id, refusal.clone()));
-        !self.opening.is_empty()
+        let stands = Some(self.saver.durable()).filter(|_| !self.saver.is_idle());
+        if stands.is_some() && self.looked_at == stands {
+            self.lose_marked(cx, "a disk does not answer, and applying waited for what is saved for it");
+        }
+        self.looked_at = stands;
+        !self.are_none()
     }
 
     /// The image before a sync, as the rollback point of this id keeps it, is open to all who wait.
@@ -483,7 +491,7 @@ impl Secondary {
 
     /// Openings that wait get on, or are refused.
     pub fn open_views(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        if !self.replica.views.hold_back() {
+        if self.replica.views.opening.is_empty() {
             return;
         }
         if let Some(refusal) = self.view_obstacle(common) {
@@ -496,7 +504,8 @@ impl Secondary {
                 self.replica.views.open_before_sync(common, cx, point, image);
                 common.wake(Wake::Apply);
             }
-            None => open_views(&mut self.replica, common, cx),
+            None if self.replica.views.hold_back(&common.slots) => open_views(&mut self.replica, common, cx),
+            None => {}
         }
     }
 

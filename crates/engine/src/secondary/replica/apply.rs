@@ -70,7 +70,7 @@ impl OrderedReplica {
     /// As many as may be under way. True: those that no disk has to do with are done already, and others may follow.
     fn apply_some(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         self.save_ahead(common, cx);
-        while !self.stands_still() && !holds_back(self) {
+        while !self.stands_still() && !holds_back(self, &common.slots) {
             let Some((record, tickets)) = self.way.next_to_apply() else { break };
             if !self.saver.is_good(tickets.undo) || !self.views.is_good(tickets.views) {
                 break;
@@ -93,7 +93,7 @@ impl OrderedReplica {
 
     /// What the next records overwrite goes into the undo store, many records at a time.
     fn save_ahead(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        if self.stands_still() || holds_back(self) || !self.way.has_to_save() {
+        if self.stands_still() || holds_back(self, &common.slots) || !self.way.has_to_save() {
             return;
         }
         if common.undo.is_short() {

@@ -6,13 +6,14 @@ use crate::ids::Position;
 use crate::injected_fault::{Fault, injected};
 use crate::secondary::replica::OrderedReplica;
 use crate::shared::coverage::CoveragePoint;
+use crate::shared::operation_slots::OperationSlots;
 use crate::shared::wakes::Wake;
 use crate::time::Wall;
 use crate::{Refusal, RefusalCode};
 
 /// An opening waits for a moment between two steps: no further one is begun.
-pub(super) fn holds_back(replica: &OrderedReplica) -> bool {
-    replica.views.hold_back() && !replica.way.is_mid_step() && !injected(Fault::ViewAtMovingPoint)
+pub(super) fn holds_back(replica: &OrderedReplica, slots: &OperationSlots) -> bool {
+    replica.views.hold_back(slots) && !replica.way.is_mid_step() && !injected(Fault::ViewAtMovingPoint)
 }
 
 /// Openings that wait get what the volumes hold, if that is one number's image right now.
