@@ -58,10 +58,12 @@ pub(crate) enum GroupTimer {
     Pace,
     /// The head of the log of the queue may have moved.
     QueueLog,
+    /// What views wait for is looked at.
+    Views,
 }
 
 impl GroupTimer {
-    pub const ALL: [GroupTimer; 20] = [
+    pub const ALL: [GroupTimer; 21] = [
         GroupTimer::Waits,
         GroupTimer::Ladder,
         GroupTimer::LocalFlush,
@@ -82,6 +84,7 @@ impl GroupTimer {
         GroupTimer::Greeting,
         GroupTimer::Pace,
         GroupTimer::QueueLog,
+        GroupTimer::Views,
     ];
 }
 

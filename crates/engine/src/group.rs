@@ -99,9 +99,11 @@ impl Group {
             }
             Some(SlotOperation::Apply { seq }) => secondary.replica.apply_done(common, cx, seq, result),
             Some(SlotOperation::ReplicaFlush) => secondary.replica.replica_flush_done(common, cx, result.is_ok()),
-            Some(SlotOperation::SaveRead { piece }) => secondary.replica.save_read_done(common, cx, piece, result),
-            Some(SlotOperation::SaveBatch { last_piece }) => {
-                secondary.replica.save_batch_done(common, cx, last_piece, result)
+            Some(SlotOperation::SaveRead { of, piece }) => {
+                secondary.replica.save_read_done(common, cx, (of, piece), result)
+            }
+            Some(SlotOperation::SaveBatch { of, last_piece }) => {
+                secondary.replica.save_batch_done(common, cx, (of, last_piece), result)
             }
             Some(SlotOperation::RestoreRead(saved)) => secondary.restored(common, cx, saved, true, result),
             Some(SlotOperation::Delta(part)) => {
@@ -154,6 +156,7 @@ impl Group {
             SlotOperation::QueueCell => {
                 logging::cell_written(&mut self.primary.peer.outbox, &mut self.common, cx, result);
             }
+            SlotOperation::ViewRead(op) => views::read_done(self, cx, op, result),
             SlotOperation::SnapshotFetch(spilled) => self.primary.spilled_read(&mut self.common, cx, spilled, result),
             SlotOperation::RestoreFlush => match self.secondary.restore_flushed(&mut self.common, cx, result.is_ok()) {
                 Ok(None) => {}
@@ -327,6 +330,7 @@ impl Group {
             GroupTimer::Pace => self.common.wake(Wake::Room),
             GroupTimer::Drain | GroupTimer::Verify | GroupTimer::Yield => {}
             GroupTimer::QueueLog => logging::cell_due(&mut self.primary.peer.outbox, &mut self.common, cx),
+            GroupTimer::Views => views::look(self, cx),
             GroupTimer::TidyBits => self.common.tidy_bits(cx),
             GroupTimer::StartAlone if reset::has_to_meet(self) => reset::open_when_met(self, cx),
             GroupTimer::StartAlone => {
@@ -360,6 +364,8 @@ impl Group {
             may_wait || self.primary.waiters().nobody_waits_for_room(),
             "writers wait for room of a stream in step alone"
         );
+        let is_copy = self.common.role() == Role::Secondary && self.common.lifecycle.is_running();
+        self.secondary.replica.views.check_invariants(is_copy && !self.common.has_failed());
         self.secondary.replica.journal().check_invariants(self.secondary.replica.progress().durable_on_disk());
     }
 }
@@ -380,4 +386,5 @@ pub mod roles;
 pub mod scheduling;
 pub mod start;
 pub mod status;
+pub mod views;
 pub mod wakes;

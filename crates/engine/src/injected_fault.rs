@@ -360,6 +360,16 @@ faults! {
         "An epoch goes on over a mark, which is left out: the peer never stands where it is.";
     MarkStraysUnasked, "mark-strays-unasked", "P9",
         "A secondary never asks whether it was told of all marks: it goes on with one that its primary has lost.";
+    ViewUnsaved, "view-unsaved", "P2",
+        "A secondary overwrites what a view still shows, without saving it.";
+    ViewAtMovingPoint, "view-at-moving-point", "P2",
+        "A view is opened while writes to the volumes are under way: its image is of no position in the order.";
+    ViewReadNotCheckedAgain, "view-read-not-checked-again", "P2",
+        "What a view reads of a volume counts, although it was saved and overwritten meanwhile.";
+    ViewNotSavedForAgain, "view-not-saved-for-again", "P2",
+        "What waits to be written when a view opens is saved for the views before it alone.";
+    ViewOutlivesSync, "view-outlives-sync", "P2",
+        "A view of the image before a sync goes on when that image is given up.";
     RejoinsInStream, "rejoins-in-stream", "rule 8, P2",
         "A volume that rejoins goes on in the stream, and what was written to it meanwhile follows at any time.";
 }

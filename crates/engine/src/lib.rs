@@ -115,6 +115,8 @@ pub enum Store {
     Marks(GroupId),
     /// What was overwritten since the rollback point, or before a snapshot could ship it.
     Undo(GroupId),
+    /// What was overwritten on a secondary since views of it were opened. It says nothing after a start.
+    History(GroupId),
     /// What this node held where it differed from the peer that an operator chose over it. It has no size of its own.
     Delta(GroupId),
     /// What of a primary's queue has no room in memory, which says nothing after a start; or the log of that queue.
@@ -156,6 +158,8 @@ pub struct GroupConfig {
     pub activity: ActivityConfig,
     /// Size of the undo store.
     pub history_bytes: u64,
+    /// Size of [`Store::History`]; 0: there is none, and nobody opens a view of this copy.
+    pub view_bytes: u64,
     /// Size of [`Store::Queue`]; 0: there is none.
     pub queue_disk_bytes: u64,
     /// It is a log: whatever the stream carries stands there first, and a start goes on from it.
@@ -360,6 +364,38 @@ pub enum CommandResult {
     Refused(Refusal),
 }
 
+/// A view that is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenedView {
+    /// The image is exactly what the order had written up to here.
+    pub position: Position,
+    /// The primary's time of that position.
+    pub wall: Wall,
+    /// Of the volumes, in their order, as the group has them at the opening.
+    pub volume_bytes: Vec<u64>,
+    /// Volumes that are no part of the image: they were set aside, or have no device here, or one that nobody filled.
+    pub without: VolumeSet,
+    /// The image is the one before the sync under way, and the view ends with that sync at the latest.
+    pub before_sync: bool,
+}
+
+/// A part of what a view holds.
+#[derive(Clone, Debug)]
+pub enum ViewPart {
+    Data(Slice),
+    /// So many zeroes.
+    Zeroes(u64),
+}
+
+impl ViewPart {
+    pub fn length(&self) -> u64 {
+        match self {
+            ViewPart::Data(slice) => u64::from(slice.length),
+            ViewPart::Zeroes(length) => *length,
+        }
+    }
+}
+
 /// Payload of an arrived frame, already checked against its header.
 #[derive(Clone, Debug)]
 pub enum FramePayload {
@@ -432,6 +468,27 @@ pub enum Input {
     Mark {
         groups: Vec<(GroupId, CommandId)>,
         name: String,
+    },
+    /// Open a view of the secondary's volumes, as they stand at one number of the order: [`Output::ViewOpened`]. The caller chooses `view`,
+    /// and none that it had before. The image stays readable until the view is closed or lost.
+    ViewOpen {
+        group: GroupId,
+        view: ViewId,
+    },
+    /// Read from an open view: [`Output::ViewData`]. `offset` and `length` are multiples of [`limits::SECTOR_BYTES`], `length` is at most
+    /// [`limits::VIEW_READ_BYTES_MAX`], and at most [`limits::VIEW_REQUESTS_MAX`] reads of a view wait at once.
+    ViewRead {
+        group: GroupId,
+        view: ViewId,
+        id: RequestId,
+        volume: VolumeId,
+        offset: u64,
+        length: u64,
+    },
+    /// Nobody reads the view any more; reads under way are answered with an error. No answer.
+    ViewClose {
+        group: GroupId,
+        view: ViewId,
     },
     /// The answer to [`Output::Reopen`]: the group as a start finds it now, or why it is not taken up. Settings stay as they are.
     Reopened {
@@ -552,6 +609,17 @@ pub enum Output {
     Reply {
         id: RequestId,
         result: Result<(), IoError>,
+    },
+    /// A view is open, or cannot be.
+    ViewOpened {
+        group: GroupId,
+        view: ViewId,
+        result: Result<Box<OpenedView>, Refusal>,
+    },
+    /// What a view holds in the range, in order; or why it cannot be read: the medium, or the view is lost.
+    ViewData {
+        id: RequestId,
+        result: Result<Vec<ViewPart>, IoError>,
     },
     /// Send a frame; the host seals it with the payload's checksum.
     Send {
@@ -740,6 +808,16 @@ pub enum Event {
     },
     /// What this node holds where it differs from the peer that was chosen over it is saved, durable.
     DeltaSaved(status::SavedDelta),
+    /// A view was opened, at this position.
+    ViewOpened {
+        view: ViewId,
+        at: Position,
+    },
+    /// A view ended before it was closed: nothing more can be read of it.
+    ViewLost {
+        view: ViewId,
+        why: String,
+    },
     /// An operator chose this primary's content over what its peer wrote since they parted.
     ForkKept {
         differing_bytes: u64,

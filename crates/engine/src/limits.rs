@@ -199,6 +199,20 @@ pub const SAVE_HELD_BYTES_MAX: u64 = 8 * MIB;
 /// Ranges written back at once in a rollback: 8 MiB of the largest.
 pub const WRITE_BACKS_MAX: usize = 32;
 
+/// Views of one group. Each one more has its first touches saved again.
+pub const VIEWS_MAX: usize = 8;
+/// One read of a view: what the front end asks for at once.
+pub const VIEW_READ_BYTES_MAX: u64 = MIB;
+/// Reads of one view that wait or are under way: as many as clients of an export ask for at once.
+pub const VIEW_REQUESTS_MAX: usize = 128;
+/// What one view has read into memory, and how many operations of disks it has under way: a small share of the memory and of the disks, as
+/// the secondary's own work comes first.
+pub const VIEW_HELD_BYTES_MAX: u64 = 4 * MIB;
+pub const VIEW_READS_MAX: usize = 16;
+/// How long an opening waits for a moment in which nothing is being written, and applying for a save that does not get on: past that a disk
+/// hangs, and no view is worth waiting for it.
+pub const VIEW_PATIENCE: Duration = Duration::from_secs(10);
+
 /// How long a primary waits for its peer after a power loss before it serves alone: a machine boots and a link comes up
 /// within it.
 pub const START_ALONE_DEFAULT: Duration = Duration::from_secs(60);

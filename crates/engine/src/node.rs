@@ -4,6 +4,7 @@ mod marks;
 mod membership;
 mod scheduling;
 mod status;
+mod views;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
@@ -135,6 +136,7 @@ impl Node {
             }
             Input::Command { group, id, command } => self.in_group(group, |g, cx| g.command(cx, id, command)),
             Input::Mark { groups, name } => self.mark(groups, &name),
+            Input::ViewOpen { .. } | Input::ViewRead { .. } | Input::ViewClose { .. } => self.view(input),
             Input::Reopened { group, opened } => self.in_group(group, |g, cx| reset::reopened(g, cx, opened)),
             Input::Expect { groups } => self.expect_groups(groups),
             Input::Add { config, entropy, refused } => self.add_group(*config, entropy, refused),

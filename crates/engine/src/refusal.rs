@@ -107,6 +107,11 @@ refusal_codes! {
     MarkName = "mark-name", Never, "no mark can have that name";
     MarkLocked = "mark-locked", Never, "the mark is locked: `mark unlock` it, or drop it with `--override-lock`";
     MarksFull = "marks-full", Never, "the group has as many marks as it can have: `mark drop` one";
+    NoViews = "no-views", Never, "this node has no store for views of the group: nothing that is overwritten can be kept for one";
+    ViewsFull = "views-full", Later, "as many views of the group are open as can be: close one";
+    ViewOfPrimary = "view-of-primary", Never, "a view is opened on the secondary, and this node is the primary";
+    ViewNotNow = "view-not-now", Later, "no whole image stands on the volumes right now: a sync overwrites them, or what is being written does not \
+        get on";
     VerifyUnderWay = "verify-under-way", Later, "another verify of the group is under way";
     NotUnrelated = "not-unrelated", Never, "the records say how the two copies are related: nothing is to be declared equal";
     SyncsBusy = "syncs-busy", Later, "as many groups of the node sync as may at once, and this one would lose its order while it waits in line";

@@ -77,6 +77,8 @@ pub struct GroupStatus {
     /// Writers of a primary whose answers wait for the end of the window that its peer counts on, and how long that is still.
     pub held_answers: Option<(usize, Duration)>,
     pub rollback_point: Option<RollbackPointStatus>,
+    /// Of this node's copy.
+    pub views: ViewsStatus,
     /// Oldest first.
     pub marks: Vec<Mark>,
     /// The last delta that this run of the node saved.
@@ -261,6 +263,29 @@ pub struct RollbackPointStatus {
     pub is_of_fork: bool,
     /// It is given up by `--discard` alone: so too where a volume that is left out has such a history.
     pub keeps_own: bool,
+}
+
+/// The views of a copy, and their store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ViewsStatus {
+    /// In the order of their opening.
+    pub open: Vec<ViewStatus>,
+    /// Of the store that keeps what is overwritten: in use, and in all; 0: there is none.
+    pub used_bytes: u64,
+    pub limit_bytes: u64,
+}
+
+/// A view that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ViewStatus {
+    pub view: ViewId,
+    pub position: Position,
+    /// The primary's time of that position.
+    pub wall: Wall,
+    /// It shows the image before the sync under way, and ends with that sync.
+    pub before_sync: bool,
+    /// What was overwritten since, on the volumes; views that were opened later share it.
+    pub saved_bytes: u64,
 }
 
 /// A group at one moment, cheap to take.

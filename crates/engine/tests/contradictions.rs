@@ -59,6 +59,7 @@ fn node(role: Role, volume_bytes: u64) -> Node {
         window_bytes: limits::WINDOW_BYTES_MIN,
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
+        view_bytes: 0,
         queue_disk_bytes: 0,
         queue_durable: false,
         queue_file: 0,

@@ -31,6 +31,7 @@ fn group(role: Role) -> GroupConfig {
         window_bytes: limits::WINDOW_BYTES_MIN,
         activity: ActivityConfig::default(),
         history_bytes: limits::HISTORY_BYTES_MIN,
+        view_bytes: 0,
         queue_disk_bytes: 0,
         queue_durable: false,
         queue_file: 0,

@@ -36,6 +36,7 @@ impl TestPrimary {
             window_bytes: limits::WINDOW_BYTES_MIN,
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_MIN,
+            view_bytes: 0,
             queue_disk_bytes: 0,
             queue_durable: false,
             queue_file: 0,

@@ -40,6 +40,7 @@ impl FakeNode {
             window_bytes: limits::WINDOW_BYTES_DEFAULT,
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_DEFAULT,
+            view_bytes: 0,
             queue_disk_bytes: 0,
             queue_durable: false,
             queue_file: 0,
@@ -147,6 +148,7 @@ fn group_of(store: Store) -> GroupId {
         | Store::Activity(group)
         | Store::Marks(group)
         | Store::Undo(group)
+        | Store::History(group)
         | Store::Queue(group)
         | Store::Delta(group) => group,
     }

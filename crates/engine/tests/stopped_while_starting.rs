@@ -46,6 +46,7 @@ impl FakePrimaries {
             window_bytes: limits::WINDOW_BYTES_MIN,
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_MIN,
+            view_bytes: 0,
             queue_disk_bytes: 0,
             queue_durable: false,
             queue_file: 0,
@@ -107,6 +108,7 @@ fn group_of(store: Store) -> GroupId {
         | Store::Activity(group)
         | Store::Marks(group)
         | Store::Undo(group)
+        | Store::History(group)
         | Store::Queue(group)
         | Store::Delta(group) => group,
     }

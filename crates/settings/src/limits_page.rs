@@ -169,6 +169,12 @@ fn writes() -> Vec<Limit> {
         data::SAVE_PIECE_BYTES_MAX => "a piece on its way into the undo store", "";
         data::SAVE_PIECES_MAX => "pieces on their way into the undo store", "";
         data::SAVE_HELD_BYTES_MAX => "content read for the undo store and not saved yet", "";
+        data::VIEWS_MAX => "views of one group", "one more is refused";
+        data::VIEW_READ_BYTES_MAX => "one read of a view", "";
+        data::VIEW_REQUESTS_MAX => "reads of one view that wait or are under way", "";
+        data::VIEW_HELD_BYTES_MAX => "content that one view has read and not handed out", "";
+        data::VIEW_READS_MAX => "operations of disks that one view has under way", "";
+        data::VIEW_PATIENCE => "a view waits for a disk", "then its opening is refused, or it is lost";
         data::WRITE_BACKS_MAX => "ranges written back at once in a rollback", "";
         data::TIDY_CELLS => "cells of the bitmap cleared on disk at once", "";
         data::TIDY_BITS_AFTER => "from a cleared bit in memory to the bit on disk", "";

@@ -6,6 +6,7 @@ pub mod faults;
 pub mod operator;
 mod other_volumes;
 mod policy;
+pub mod viewers;
 
 pub use damage::{copies_records, restores_records, rots};
 pub use policy::follow_policy;

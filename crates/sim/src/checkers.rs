@@ -12,6 +12,7 @@ pub mod overwritten;
 pub mod repeated;
 mod status;
 pub mod verify;
+pub mod views;
 pub mod wire;
 pub mod writes;
 
@@ -34,6 +35,7 @@ use newcomers::NewcomerChecker;
 use overwritten::OverwrittenChecker;
 use status::StatusChecker;
 use verify::VerifyChecker;
+use views::ViewChecker;
 use wire::WireChecker;
 use writes::{DiskCaches, WriteOracle};
 
@@ -64,6 +66,7 @@ pub struct Checkers {
     pub overwritten: OverwrittenChecker,
     pub newcomers: NewcomerChecker,
     pub marks: MarkChecker,
+    pub views: ViewChecker,
     coverage: CoverageChecker,
     status: StatusChecker,
 }
@@ -81,6 +84,7 @@ impl Checkers {
             overwritten: OverwrittenChecker::default(),
             newcomers: NewcomerChecker::default(),
             marks: MarkChecker::default(),
+            views: ViewChecker::default(),
             coverage: CoverageChecker::default(),
             status: StatusChecker::default(),
         }
@@ -95,6 +99,7 @@ impl Checkers {
     pub fn node_died(&mut self, node: usize) {
         self.writes.node_died(node);
         self.facts.node_died(node);
+        self.views.node_died(node);
         self.newcomers.starts_anew(node, None);
     }
 
@@ -468,6 +473,7 @@ impl Checkers {
             self.sees_overwritten(cluster, group)?;
             self.status.look(cluster, now, group)?;
         }
+        self.views.check_answers(cluster, now)?;
         bounds::check_groups(cluster)?;
         bounds::check_answers(cluster, &self.writes, now)
     }

@@ -258,6 +258,7 @@ impl SimCluster {
             window_bytes: o.window_bytes,
             activity: o.activity,
             history_bytes: o.history_bytes,
+            view_bytes: o.view_bytes,
             queue_disk_bytes: o.queue_disk_bytes,
             queue_durable: o.queue_durable,
             queue_file: self[node].storage.queue_file,

@@ -36,6 +36,8 @@ const FULL_QUEUES: u64 = 0xf011_0000_0000_0000;
 const FOLDS: u64 = 0xf01d_0000_0000_0000;
 /// And whether writers are slowed down before it is.
 const PACED: u64 = 0x9ace_d000_0000_0000;
+/// And whether views are opened, and how large their store is.
+const VIEWS: u64 = 0x71e3_5000_0000_0000;
 /// And what a mode falls back to, and whether lines change.
 const FALLBACKS: u64 = 0xfa77_bacc_0000_0000;
 const LINES: u64 = 0x11e5_0000_0000_0000;
@@ -84,6 +86,8 @@ pub struct SimOptions {
     pub syncs_at_once: usize,
     pub activity: ActivityConfig,
     pub history_bytes: u64,
+    /// Of the store for views; 0: nobody opens any.
+    pub view_bytes: u64,
     pub modes: Vec<Mode>,
     pub policy: Policy,
     pub degrade: Degrade,
@@ -151,6 +155,7 @@ impl SimOptions {
             syncs_at_once: rng.between(1, 2) as usize,
             activity: ActivityConfig { extent_bytes: 64 * KIB, extents: rng.between(4, 12) as u32 },
             history_bytes: *rng.pick(&[512 * KIB, 8 * MIB]),
+            view_bytes: *Rng::new(seed ^ VIEWS).pick(&[0, 0, 0, 192 * KIB, MIB]),
             modes,
             policy: SimOptions::policy(&mut rng),
             degrade: SimOptions::degrade(&mut Rng::new(seed ^ DEGRADES)),

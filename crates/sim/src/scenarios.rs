@@ -56,6 +56,7 @@ pub fn options(mode: Mode, policy: Policy) -> SimOptions {
         syncs_at_once: engine::limits::SYNCS_AT_ONCE,
         activity: engine::ActivityConfig { extent_bytes: 256 * KIB, extents: 4 },
         history_bytes: 4 * MIB,
+        view_bytes: 4 * MIB,
         modes: vec![mode],
         policy,
         // Most scenarios that lose the link want to see what follows when the order is lost with it.

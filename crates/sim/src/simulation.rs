@@ -7,6 +7,7 @@ use engine::GroupId;
 use crate::actors::clients::WriteClients;
 use crate::actors::faults::FaultInjector;
 use crate::actors::operator::Operator;
+use crate::actors::viewers::Viewers;
 use crate::actors::{copies_records, restores_records};
 use crate::checkers::marks;
 use crate::nodes::storage::DiskTrouble;
@@ -125,6 +126,7 @@ pub struct Simulation {
     operator: Operator,
     faults: FaultInjector,
     clients: WriteClients,
+    viewers: Viewers,
 }
 
 impl Simulation {
@@ -136,6 +138,7 @@ impl Simulation {
             operator: Operator::default(),
             faults: FaultInjector::default(),
             clients: WriteClients::default(),
+            viewers: Viewers::default(),
         }
     }
 
@@ -163,7 +166,10 @@ impl Simulation {
             ActorCue::Client => self.clients.act(world),
             ActorCue::Fault => self.faults.act(world, &mut self.operator, &mut self.clients),
             ActorCue::Operator if world.unattended => {}
-            ActorCue::Operator => self.operator.act(world),
+            ActorCue::Operator => {
+                self.operator.act(world);
+                self.viewers.act(world);
+            }
             ActorCue::MidSync(group) => {
                 if self.operator.mid_sync(world, group) {
                     self.clients.set_burst(0);
@@ -223,6 +229,7 @@ impl Simulation {
         }
         self.world.log(format_args!("healing"));
         self.operator.heals();
+        self.viewers.heal();
         self.faults.end();
         self.clients.fall_silent();
         self.world.restore_path();

@@ -8,6 +8,7 @@ pub mod orders;
 pub mod other_volumes;
 mod processes;
 pub mod resets;
+pub mod views;
 
 use std::collections::BTreeMap;
 use std::fmt::Arguments;

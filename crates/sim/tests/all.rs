@@ -92,6 +92,7 @@ mod unclean_primary;
 mod undo_store;
 mod untrue_words;
 mod verify;
+mod views;
 mod waiters;
 mod went_back;
 mod wide_volumes;

@@ -1,5 +1,6 @@
-//! Saving what is about to be overwritten: the way of a range into the undo store. What is not saved yet is read, several
-//! reads at once, gathered into batches, and written durably; whoever wants to overwrite it waits for its ticket.
+//! Saving what is about to be overwritten: the way of a range into an undo store. What is not saved yet is read, several
+//! reads at once, gathered into batches, and written; whoever wants to overwrite it waits for its ticket. A rollback point outlives
+//! its daemon, so what is saved for it is durable. Views do not, and what is saved for them may stay in a cache.
 //!
 //! ```text
 //! save_range -> pieces: waiting -> reading -> read -> batch (one durable write) -> saved: the ticket is good
@@ -17,7 +18,7 @@ use crate::context::Cx;
 use crate::formats::undo::{AllocatedBatch, BLOCK_BYTES, ENTRIES_MAX, INDEX_BYTES, ToSave, UndoStore, gaps};
 use crate::ids::{GroupId, Incarnation, VolumeId};
 use crate::injected_fault::{Fault, injected};
-use crate::shared::operation_slots::{OperationSlots, SlotOperation, UndoTicket};
+use crate::shared::operation_slots::{OperationSlots, SavedFor, SlotOperation, UndoTicket};
 use crate::state::Broken;
 use crate::{Buf, Event, GroupConfig, IoDone, IoError, IoResult, Output, Slice, Store, WriteBytes, limits};
 
@@ -65,6 +66,7 @@ enum BatchStage {
 /// What is on its way into the undo store.
 #[derive(Debug)]
 pub(crate) struct UndoSaver {
+    of: SavedFor,
     group: GroupId,
     tag: u64,
     /// Of the store.
@@ -78,11 +80,15 @@ pub(crate) struct UndoSaver {
 }
 
 impl UndoSaver {
-    pub fn new(config: &GroupConfig) -> UndoSaver {
+    pub fn new(config: &GroupConfig, of: SavedFor) -> UndoSaver {
         UndoSaver {
+            of,
             group: config.id,
             tag: config.tag,
-            bytes: config.history_bytes,
+            bytes: match of {
+                SavedFor::RollbackPoint => config.history_bytes,
+                SavedFor::Views => config.view_bytes,
+            },
             pieces: VecDeque::new(),
             batches: VecDeque::new(),
             last_piece: 0,
@@ -92,7 +98,21 @@ impl UndoSaver {
     }
 
     pub fn is_good(&self, ticket: UndoTicket) -> bool {
-        ticket <= self.durable_piece || injected(Fault::OverwrittenUnsaved)
+        let fault = match self.of {
+            SavedFor::RollbackPoint => Fault::OverwrittenUnsaved,
+            SavedFor::Views => Fault::ViewUnsaved,
+        };
+        ticket <= self.durable_piece || injected(fault)
+    }
+
+    /// Content in memory, or being read into it.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+
+    /// How far it has come; it grows while anything gets on.
+    pub fn durable(&self) -> UndoTicket {
+        self.durable_piece
     }
 
     /// Ranges waiting for the store; more are worth asking for.
@@ -230,7 +250,9 @@ impl UndoSaver {
         }
         self.held_bytes -= found.range.end - found.range.start;
         (found.stage, found.failures) = (PieceStage::Failed, found.failures + 1);
-        if found.failures >= READ_FAILURES_MAX {
+        // A sync waits for a disk that may come back, and a view is not worth that.
+        let most = if self.of == SavedFor::Views { 1 } else { READ_FAILURES_MAX };
+        if found.failures >= most {
             return Err(Broken::VolumeRead);
         }
         if self.pieces.iter().filter(|piece| matches!(piece.stage, PieceStage::Failed)).count() == 1 {
@@ -319,7 +341,7 @@ impl UndoSaver {
             }
             self.held_bytes += length;
             piece.stage = PieceStage::Reading;
-            let token = slots.start(SlotOperation::SaveRead { piece: piece.number });
+            let token = slots.start(SlotOperation::SaveRead { of: self.of, piece: piece.number });
             let (store, offset) = (Store::Volume(self.group, piece.volume), piece.range.start);
             cx.out.push_back(Output::ReadSummed { token, store, offset, length: length as u32 });
         }
@@ -338,8 +360,12 @@ impl UndoSaver {
                 }
             }
             debug_assert_eq!(batch.allocated.image.len(), INDEX_BYTES);
-            let token = slots.start(SlotOperation::SaveBatch { last_piece: batch.last_piece });
-            cx.write(token, Store::Undo(self.group), batch.allocated.offset, parts, true);
+            let token = slots.start(SlotOperation::SaveBatch { of: self.of, last_piece: batch.last_piece });
+            let (store, durable) = match self.of {
+                SavedFor::RollbackPoint => (Store::Undo(self.group), true),
+                SavedFor::Views => (Store::History(self.group), false),
+            };
+            cx.write(token, store, batch.allocated.offset, parts, durable);
         }
     }
 }

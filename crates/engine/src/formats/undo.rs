@@ -165,6 +165,8 @@ pub(crate) struct SavedRange {
 struct MarkLog {
     id: u64,
     saved: BTreeMap<(VolumeId, u64), SavedRange>,
+    /// What they are long together.
+    bytes: u64,
 }
 
 /// A batch whose space is in use.
@@ -260,7 +262,7 @@ impl UndoStore {
     /// Nothing that was saved is needed any more.
     pub fn empty(&mut self) {
         if self.mark().is_some() {
-            self.drop_oldest();
+            *self = UndoStore::new(self.bytes);
         }
     }
 
@@ -286,7 +288,7 @@ impl UndoStore {
     /// From here on whatever is overwritten for the first time must be saved. Ids grow.
     pub fn begin_mark(&mut self, id: u64) {
         assert!(id != 0 && self.marks.back().is_none_or(|m| m.id < id), "marks have growing ids");
-        self.marks.push_back(MarkLog { id, saved: BTreeMap::new() });
+        self.marks.push_back(MarkLog { id, saved: BTreeMap::new(), bytes: 0 });
     }
 
     /// Gives up the oldest mark and what only it needs. The caller has nothing in flight for it.
@@ -306,6 +308,11 @@ impl UndoStore {
     /// The mark that is saved for now.
     pub fn mark(&self) -> Option<u64> {
         self.marks.back().map(|m| m.id)
+    }
+
+    /// The one that has been saved for longest.
+    pub fn oldest_mark(&self) -> Option<u64> {
+        self.marks.front().map(|m| m.id)
     }
 
     // ---- space -----------------------------------------------------------------------------------------------------
@@ -521,6 +528,30 @@ impl UndoStore {
         log.saved.range((volume, offset)..).next().map(|(_, saved)| *saved)
     }
 
+    /// What a range held at a mark, piece by piece in its order: the earliest content that was saved since then; `None`: the volume holds it
+    /// still.
+    pub fn image_at(&self, mark: u64, volume: VolumeId, range: Range<u64>) -> Vec<(Range<u64>, Option<SavedRange>)> {
+        let (mut pieces, mut unsaved) = (Vec::new(), alloc::vec![range]);
+        for log in self.marks.iter().filter(|log| log.id >= mark) {
+            let mut left = Vec::new();
+            for gap in unsaved {
+                let saved: Vec<SavedRange> = log.overlapping(volume, &gap).copied().collect();
+                left.extend(gaps(gap.clone(), saved.iter().map(SavedRange::range)));
+                let within = |saved: &SavedRange| saved.offset.max(gap.start)..saved.range().end.min(gap.end);
+                pieces.extend(saved.iter().map(|saved| (within(saved), Some(*saved))));
+            }
+            unsaved = left;
+        }
+        pieces.extend(unsaved.into_iter().map(|gap| (gap, None)));
+        pieces.sort_by_key(|(piece, _)| piece.start);
+        pieces
+    }
+
+    /// What was saved since a mark, in bytes of the volumes.
+    pub fn saved_since(&self, mark: u64) -> u64 {
+        self.marks.iter().filter(|log| log.id >= mark).map(|log| log.bytes).sum()
+    }
+
     /// Every range saved since the oldest mark.
     pub fn all_saved(&self) -> impl Iterator<Item = &SavedRange> {
         self.marks.iter().flat_map(|m| m.saved.values())
@@ -530,6 +561,7 @@ impl UndoStore {
 impl MarkLog {
     /// Zeroes cost nothing in the store, so their number is bounded by nothing but their ranges: those that touch are one.
     fn remember(&mut self, saved: SavedRange) {
+        self.bytes += u64::from(saved.length);
         let key = |range: &SavedRange| (range.volume, range.offset);
         let mut joined = saved;
         if let Some((_, before)) =
@@ -628,6 +660,35 @@ mod tests {
         let allocated = store.allocate(1, Incarnation(1), ranges)?;
         store.saved(&allocated);
         Some(allocated)
+    }
+
+    #[test]
+    fn an_image_is_the_earliest_that_was_saved_since_its_mark() {
+        let mut store = UndoStore::new(1024 * KIB);
+        store.begin_mark(1);
+        let first = save(&mut store, &[data(8 * KIB, 8 * KIB)]).expect("there is room");
+        store.begin_mark(2);
+        let second = save(&mut store, &[data(0, 64 * KIB)]).expect("there is room");
+        let zero = ToSave { crc: None, ..data(64 * KIB, 4 * KIB) };
+        save(&mut store, &[zero]).expect("there is room");
+        let content = INDEX_BYTES as u64;
+        let found = |mark, range| {
+            let pieces = store.image_at(mark, V, range).into_iter();
+            pieces.map(|(range, saved)| (range, saved.map(|saved| saved.undo_offset))).collect::<Vec<_>>()
+        };
+        let later = Some(Some(second.offset + content));
+        let expected = vec![
+            (4 * KIB..8 * KIB, later),
+            (8 * KIB..16 * KIB, Some(Some(first.offset + content))),
+            (16 * KIB..20 * KIB, later),
+        ];
+        assert_eq!(found(1, 4 * KIB..20 * KIB), expected);
+        assert_eq!(found(2, 4 * KIB..20 * KIB), [(4 * KIB..20 * KIB, later)]);
+        assert_eq!(found(1, 66 * KIB..72 * KIB), [(66 * KIB..68 * KIB, Some(None)), (68 * KIB..72 * KIB, None)]);
+        assert_eq!((store.saved_since(1), store.saved_since(2)), (76 * KIB, 68 * KIB));
+        store.drop_oldest();
+        assert_eq!(store.oldest_mark(), Some(2));
+        assert_eq!(store.image_at(2, V, 8 * KIB..12 * KIB).len(), 1, "what the older mark alone needed is gone");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::context::Cx;
 use crate::formats::identity::Role;
 use crate::formats::wire::{FrameKind, SyncBegin};
-use crate::group::Group;
+use crate::group::{Group, views};
 use crate::shared::wakes::Wake;
 
 impl Group {
@@ -11,6 +11,7 @@ impl Group {
     pub fn memory_freed(&mut self, cx: &mut Cx) {
         self.common.wake(Wake::Room);
         self.secondary.replica.memory_freed(cx);
+        views::pump(self, cx);
     }
 
     // ---- a stream begins ---------------------------------------------------------------------------------------------

@@ -207,6 +207,7 @@ impl ShownGroup<'_> {
             peer_window: secondary.window_left(common, now.mono),
             held_answers: common.window.held(now.mono),
             rollback_point: secondary.rollback_point(common),
+            views: secondary.replica.views.status(),
             marks: marks::shown(common),
             saved_delta: secondary.delta.saved(),
             writes: common.counters.writes,
@@ -324,7 +325,8 @@ impl ShownGroup<'_> {
     pub fn held_bytes(&self) -> u64 {
         let lease =
             if self.common.role() == Role::Secondary { self.secondary.replica.window().lease_bytes() } else { 0 };
-        self.primary.peer.outbox.outgoing_bytes() + lease + self.secondary.delta.held_bytes()
+        let views = self.secondary.replica.views.held_bytes();
+        self.primary.peer.outbox.outgoing_bytes() + lease + self.secondary.delta.held_bytes() + views
     }
 
     pub fn identity(&self) -> Identity {

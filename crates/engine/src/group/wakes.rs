@@ -14,6 +14,7 @@ impl Group {
             self.run_wakes(cx);
             self.proceed(cx);
             peer_window::review(self, cx);
+            self.secondary.review_views(&mut self.common, cx);
             if !self.common.has_wakes() {
                 return;
             }

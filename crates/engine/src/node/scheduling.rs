@@ -131,6 +131,7 @@ mod tests {
             window_bytes: limits::WINDOW_BYTES_DEFAULT,
             activity: ActivityConfig::default(),
             history_bytes: limits::HISTORY_BYTES_DEFAULT,
+            view_bytes: 0,
             queue_disk_bytes: 0,
             queue_durable: false,
             queue_file: 0,

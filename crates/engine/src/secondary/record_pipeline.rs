@@ -107,6 +107,13 @@ pub(crate) struct RecordBatch {
     done: bool,
 }
 
+/// What a record waits for before it is written: good once what it overwrites is saved, for the rollback point and for views.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SaveTickets {
+    pub undo: UndoTicket,
+    pub views: UndoTicket,
+}
+
 #[derive(Debug)]
 struct ApplyingRecord {
     record: JournalRecord,
@@ -133,8 +140,10 @@ pub(crate) struct RecordPipeline {
     batches: VecDeque<RecordBatch>,
     to_apply: VecDeque<JournalRecord>,
     /// What they overwrite is being saved.
-    saving: VecDeque<(JournalRecord, UndoTicket)>,
+    saving: VecDeque<(JournalRecord, SaveTickets)>,
     applying: VecDeque<ApplyingRecord>,
+    /// The record that was begun last belongs to a step of the order that goes on.
+    mid_step: bool,
 }
 
 impl RecordPipeline {
@@ -147,6 +156,7 @@ impl RecordPipeline {
             to_apply: VecDeque::new(),
             saving: VecDeque::new(),
             applying: VecDeque::new(),
+            mid_step: false,
         }
     }
 
@@ -261,13 +271,18 @@ impl RecordPipeline {
         if self.saving.len() < limits::APPLY_IN_FLIGHT_MAX { self.to_apply.pop_front() } else { None }
     }
 
-    /// What the record overwrites is saved when the ticket is good.
-    pub fn saves(&mut self, record: JournalRecord, ticket: UndoTicket) {
-        self.saving.push_back((record, ticket));
+    /// What the record overwrites is saved when the tickets are good.
+    pub fn saves(&mut self, record: JournalRecord, tickets: SaveTickets) {
+        self.saving.push_back((record, tickets));
+    }
+
+    /// What is saved and not begun, with what it waits for.
+    pub fn saving_mut(&mut self) -> impl Iterator<Item = &mut (JournalRecord, SaveTickets)> {
+        self.saving.iter_mut()
     }
 
     /// The next record to be written to its volume, if another may be.
-    pub fn next_to_apply(&self) -> Option<&(JournalRecord, UndoTicket)> {
+    pub fn next_to_apply(&self) -> Option<&(JournalRecord, SaveTickets)> {
         self.saving.front().filter(|_| self.applying.len() < limits::APPLY_IN_FLIGHT_MAX)
     }
 
@@ -279,9 +294,15 @@ impl RecordPipeline {
     /// The next record is under way; `None`: it is done already, no volume has to do with it.
     pub fn begin_apply(&mut self) -> Option<JournalRecord> {
         let (record, _) = self.saving.pop_front()?;
+        self.mid_step = record.continues;
         let no_io = matches!(record.content, RecordContent::Void | RecordContent::SyncEnd);
         self.applying.push_back(ApplyingRecord { record: record.clone(), done: no_io });
         (!no_io).then_some(record)
+    }
+
+    /// A step of the order is begun, and something of it is not.
+    pub fn is_mid_step(&self) -> bool {
+        self.mid_step
     }
 
     pub fn applying(&self) -> usize {
@@ -336,6 +357,7 @@ impl RecordPipeline {
             .chain(applying);
         let changes = all.filter(|record| record.overwrites()).map(|r| (r.volume, r.offset, r.length)).collect();
         self.window.forget_held();
+        self.mid_step = false;
         changes
     }
 

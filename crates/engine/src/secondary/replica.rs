@@ -9,9 +9,11 @@
 
 mod apply;
 mod flush;
+mod image;
 mod land;
 
 pub(crate) use flush::{delta_gets_on, delta_is_there, pause_for_delta};
+pub(crate) use image::open_views;
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -32,10 +34,12 @@ use crate::secondary::replay::ReplayEnd;
 use crate::secondary::replica::flush::FlushCycle;
 use crate::secondary::rollback::{name, reserve_for_sync};
 use crate::secondary::sizes::PrimarySizes;
+use crate::secondary::views::CopyViews;
 use crate::secondary::window::ReceiveWindow;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::Greeting;
 use crate::shared::memory::reserve;
+use crate::shared::operation_slots::SavedFor;
 use crate::shared::wakes::Wake;
 use crate::state::{Pause, State};
 use crate::time::Wall;
@@ -47,6 +51,7 @@ pub(crate) struct OrderedReplica {
     progress: CopyProgress,
     way: RecordPipeline,
     saver: UndoSaver,
+    pub views: CopyViews,
     journal: ReplicaJournal,
     sizes: PrimarySizes,
     cycle: FlushCycle,
@@ -63,7 +68,8 @@ impl OrderedReplica {
         OrderedReplica {
             progress: CopyProgress::default(),
             way: RecordPipeline::new(ReceiveWindow::new(config.window_bytes, reserve(config.window_bytes))),
-            saver: UndoSaver::new(config),
+            saver: UndoSaver::new(config, SavedFor::RollbackPoint),
+            views: CopyViews::new(config),
             journal: ReplicaJournal::new(config.journal_bytes, JournalHead::default()),
             sizes: PrimarySizes::default(),
             cycle: FlushCycle::default(),
@@ -80,6 +86,7 @@ impl OrderedReplica {
             journal: ReplicaJournal::new(config.journal_bytes, self.journal.end()),
             // Completions may still come of what was on its way.
             saver: self.saver,
+            views: self.views,
             ..OrderedReplica::new(config)
         }
     }

@@ -195,6 +195,15 @@ coverage_points! {
     SecondaryGrew,
     GrewByPromotion,
     PeerUnfit,
+    ViewOpened,
+    ViewOpenWaited,
+    ViewOfPoint,
+    ViewShared,
+    ViewSaved,
+    ViewReadSaved,
+    ViewReadAgain,
+    ViewLostForSpace,
+    ViewLost,
 }
 
 /// How often each branch was taken.

@@ -11,6 +11,32 @@ use crate::shared::write::WriteOp;
 /// What waits for the undo store holds: good once everything asked for up to it is durable; 0 at once.
 pub(crate) type UndoTicket = u64;
 
+/// What saves content before it is overwritten, each in a store of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SavedFor {
+    RollbackPoint,
+    Views,
+}
+
+/// What of a view's image is being read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ViewSource {
+    /// Of the volume, from this byte on: it holds the image still, if nothing of it is saved by the end of the read.
+    Volume(u64),
+    /// A saved range, by its place in its store.
+    Saved(u64),
+}
+
+/// A read for a view.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ViewReadOp {
+    pub view: ViewId,
+    /// The request that it is a part of, by its number among those of all views.
+    pub request: u64,
+    pub source: ViewSource,
+    pub length: u64,
+}
+
 /// An operation under way; its slot is in the token.
 #[derive(Debug)]
 pub(crate) enum SlotOperation {
@@ -54,11 +80,14 @@ pub(crate) enum SlotOperation {
     ReplicaFlush,
     StartRead,
     SaveRead {
+        of: SavedFor,
         piece: UndoTicket,
     },
     SaveBatch {
+        of: SavedFor,
         last_piece: UndoTicket,
     },
+    ViewRead(ViewReadOp),
     RestoreRead(SavedRange),
     RestoreWrite(SavedRange),
     RestoreFlush,
@@ -165,10 +194,17 @@ impl OperationSlots {
         self.free.len() == self.ops.len()
     }
 
-    /// Something of the undo store, or of a delta, is in flight.
+    /// Something of what saves, of a delta or of a view is in flight.
     pub fn saves(&self) -> bool {
-        use SlotOperation::{Delta, SaveBatch, SaveRead};
-        self.ops.iter().any(|op| matches!(op, Some(SaveRead { .. } | SaveBatch { .. } | Delta(_))))
+        use SlotOperation::{Delta, SaveBatch, SaveRead, ViewRead};
+        self.ops.iter().any(|op| matches!(op, Some(SaveRead { .. } | SaveBatch { .. } | Delta(_) | ViewRead(_))))
+    }
+
+    /// Something is on its way into the store for views, also of views that are lost.
+    pub fn saves_for_views(&self) -> bool {
+        use SlotOperation::{SaveBatch, SaveRead};
+        let of_views = |of: &SavedFor| *of == SavedFor::Views;
+        self.ops.iter().flatten().any(|op| matches!(op, SaveRead { of, .. } | SaveBatch { of, .. } if of_views(of)))
     }
 
     /// Something of a delta is in flight.

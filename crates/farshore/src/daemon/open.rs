@@ -497,6 +497,7 @@ fn engine_group(config: &Config, node: &NodeName, group: &OpenGroup, settings: e
         window_bytes: group.config.layout.window_bytes,
         activity: state_files::activity(&group.config),
         history_bytes: state_files::history_bytes(&group.config),
+        view_bytes: state_files::view_bytes(&group.config),
         queue_durable: group.config.layout.queue_durable,
         queue_disk_bytes: queue.map_or(0, |queue| queue.size_bytes()),
         queue_file: queue.map_or(0, |queue| queue.mark()),

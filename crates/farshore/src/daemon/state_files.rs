@@ -30,6 +30,11 @@ pub(super) fn history_bytes(group: &ConfiguredGroup) -> u64 {
     group.layout.history_bytes.next_multiple_of(limits::META_BLOCK_BYTES)
 }
 
+/// The store for views ends on a block. There is no key for it yet: no front end opens a view.
+pub(super) fn view_bytes(_: &ConfiguredGroup) -> u64 {
+    0
+}
+
 pub(super) fn activity(group: &ConfiguredGroup) -> ActivityConfig {
     ActivityConfig { extents: group.layout.activity_extents, ..ActivityConfig::default() }
 }
@@ -70,8 +75,13 @@ pub(super) fn open(
     let holds_point = recorded.as_ref().map_or(true, |found| found.as_ref().is_some_and(|f| f.rollback_point.id != 0));
     files.resize_undo(history_bytes(group), holds_point)?;
     let undo = files.opened(|| create_or_open_sparse(&files.path("undo"), history_bytes(group)), "")?;
+    let history = match view_bytes(group) {
+        0 => None,
+        bytes => Some(files.opened(|| create_or_open_sparse(&files.path("history"), bytes), "")?),
+    };
     // The disk queue comes last of all groups' files: the others of a group that starts beside this one cannot do without their space.
-    Ok(Stores { superblock, journal, bitmap, activity, marks, undo, queue: None, delta: files.path("delta").into() })
+    let delta = files.path("delta").into();
+    Ok(Stores { superblock, journal, bitmap, activity, marks, undo, history, queue: None, delta })
 }
 
 const SUPERBLOCK_ADVICE: &str = "it was cut short, or an unreleased version of farshore made it: restore it, or remove the group's \

@@ -114,6 +114,8 @@ pub(super) fn line(group: &str, volumes: &[LocalVolume], event: &Event) -> Optio
         Event::RolledBack { to } => warn(format!("the volumes are back at sequence {}, before the sync", to.seq.0)),
         Event::HandedOver => warn("the peer handed over to this node, which is to be primary".to_owned()),
         Event::DeltaSaved(saved) => of_delta(saved),
+        Event::ViewOpened { view, at } => info(format!("view {} is open, of sequence {}", view.0, at.seq.0)),
+        Event::ViewLost { view, why } => warn(format!("view {} is lost: {why}", view.0)),
         Event::ForkKept { differing_bytes } => warn(format!(
             "this node's content was chosen over what its peer wrote since they parted: {differing_bytes} bytes differ at most"
         )),

@@ -173,6 +173,10 @@ impl LocalGroups {
             Store::Activity(group) => &stores(group).activity,
             Store::Marks(group) => &stores(group).marks,
             Store::Undo(group) => &stores(group).undo,
+            Store::History(group) => {
+                let history = stores(group).history.as_ref();
+                history.expect("a group without a store for views keeps nothing there")
+            }
             Store::Queue(group) => {
                 let queue = stores(group).queue.as_ref();
                 queue.expect("a group without a disk queue spills nothing")
@@ -322,7 +326,7 @@ impl LocalGroups {
             Store::Journal(group) => (group, |stored| &mut stored.journal),
             Store::Undo(group) => (group, |stored| &mut stored.undo),
             Store::Queue(group) => (group, |stored| &mut stored.queue),
-            Store::Volume(..) | Store::Superblock(_) | Store::Marks(_) | Store::Delta(_) => return,
+            Store::Volume(..) | Store::Superblock(_) | Store::Marks(_) | Store::Delta(_) | Store::History(_) => return,
         };
         let cell = &self.group(group).stored;
         let mut stored = cell.get();

@@ -301,6 +301,7 @@ impl PlaneCore {
                 self.reopening.begin(group, let_go);
             }
             Output::Removed { group, failed } => self.removed(group, failed),
+            Output::ViewOpened { .. } | Output::ViewData { .. } => unreachable!("no front end opens a view yet"),
             Output::Stopped => self.at_rest = true,
             disk => self.disks.submit(disk, &self.groups),
         }

@@ -80,6 +80,8 @@ pub struct Stores {
     pub activity: Arc<File>,
     pub marks: Arc<File>,
     pub undo: Arc<File>,
+    /// What is kept for views; `None`: there are none.
+    pub history: Option<Arc<File>>,
     /// The disk queue; `None`: there is none.
     pub queue: Option<Arc<File>>,
     /// Where a delta is made when there is to be one.
@@ -90,8 +92,8 @@ impl Stores {
     /// To be called for these and the volumes where a run did not end well: what the page cache holds of files whose writes or flushes
     /// failed may never have reached the disk, and reads as if it had. What is read from here on comes from the disk.
     pub fn forget_caches(&self) {
-        // The disk queue is opened behind them, and forgets then.
-        let Stores { superblock, journal, bitmap, activity, marks, undo, queue: _, delta: _ } = self;
+        // The disk queue is opened behind them, and forgets then. Of views nothing is read that this run did not write.
+        let Stores { superblock, journal, bitmap, activity, marks, undo, history: _, queue: _, delta: _ } = self;
         [superblock, journal, bitmap, activity, marks, undo].into_iter().for_each(|file| file.forget_cache());
     }
 }

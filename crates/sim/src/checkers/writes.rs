@@ -509,6 +509,19 @@ impl WriteOracle {
         images: &[&[u8]],
         without: &VolumeSet,
     ) -> Result<(), OracleFailure> {
+        self.check_image(group, at, images, without)?;
+        let g = self.group(group);
+        g.promises_kept((g.history(at.generation.tag), at.incarnation.0), at)
+    }
+
+    /// These are the volumes, but for some, after exactly the numbers up to `at` (P2); more may have arrived.
+    pub fn check_image(
+        &mut self,
+        group: GroupId,
+        at: Position,
+        images: &[&[u8]],
+        without: &VolumeSet,
+    ) -> Result<(), OracleFailure> {
         self.prefix_checks += 1;
         let g = self.group(group);
         let key = (g.history(at.generation.tag), at.incarnation.0);
@@ -518,7 +531,6 @@ impl WriteOracle {
                 format!("the secondary claims a run that never was: {at:?}"),
             ));
         }
-        g.promises_kept(key, at)?;
         g.runs.get_mut(&key).expect("looked up").check_prefix(at, images, without)
     }
 

@@ -88,6 +88,7 @@ fn config(id: usize, starts_as: Role, shape: &MachineShape) -> NodeConfig {
         window_bytes: limits::WINDOW_BYTES_MIN,
         activity: ActivityConfig { extent_bytes: 128 << 10, extents: limits::EXTENTS_MIN },
         history_bytes: limits::HISTORY_BYTES_MIN,
+        view_bytes: 0,
         queue_disk_bytes: 0,
         queue_durable: false,
         queue_file: 0,
@@ -250,6 +251,7 @@ impl BareMachine {
             Output::Reply { id, .. } => return self.answered(id),
             Output::Serve { open, .. } => return self.serves = open,
             Output::Reopen { .. } | Output::Removed { .. } => unreachable!("nobody resets or removes a group here"),
+            Output::ViewOpened { .. } | Output::ViewData { .. } => unreachable!("nobody opens a view here"),
             Output::CloseLink { link, reason } => {
                 if link.0 == self.link {
                     self.closed.push(reason);

@@ -93,7 +93,8 @@ pub enum BegunOutput {
 impl DiskJob {
     /// What was written before it is on stable storage when it ends.
     pub fn is_sync(&self) -> bool {
-        matches!(self.kind, JobKind::Flush { .. } | JobKind::Write { durable: true, .. })
+        let syncs = matches!(self.kind, JobKind::Flush { .. } | JobKind::Write { durable: true, .. });
+        syncs && !matches!(self.store, Store::History(_))
     }
 
     pub fn group(&self) -> GroupId {
@@ -170,6 +171,7 @@ fn group_of(store: Store) -> GroupId {
     | Store::Bitmap(group)
     | Store::Activity(group)
     | Store::Undo(group)
+    | Store::History(group)
     | Store::Marks(group)
     | Store::Delta(group)
     | Store::Queue(group)) = store;
@@ -205,6 +207,7 @@ impl NodeStorage {
                 (Store::Superblock(group), superblock::FILE_BYTES),
                 (Store::Activity(group), activity),
                 (Store::Undo(group), options.history_bytes),
+                (Store::History(group), options.view_bytes),
                 (Store::Queue(group), options.queue_disk_bytes),
                 (Store::Bitmap(group), bitmap),
                 (Store::Marks(group), engine::marks::FILE_BYTES),
@@ -277,8 +280,9 @@ impl NodeStorage {
         self.untouched = self.detached.clone();
         self.under_way.clear();
         self.closed.clear();
-        // Who sets no mark draws nothing for the file of marks.
-        let strikes = |store: &Store, disk: &SimDisk| !matches!(store, Store::Marks(_)) || !disk.is_settled();
+        // Who sets no mark draws nothing for the file of marks; and nobody reads what a run kept for its views.
+        let is_left_alone = |store: &Store| matches!(store, Store::Marks(_) | Store::History(_));
+        let strikes = |store: &Store, disk: &SimDisk| !is_left_alone(store) || !disk.is_settled();
         self.disks.iter_mut().filter(|(store, disk)| strikes(store, disk)).for_each(|(_, disk)| disk.lose_power(rng));
     }
 
@@ -518,6 +522,8 @@ impl NodeStorage {
     /// Of the image of a volume, where it is wide.
     fn begin_write(&mut self, store: Store, offset: u64, data: WrittenBytes, durable: bool) -> DiskJob {
         let length = data.bytes();
+        // What is kept for views is never flushed, and what a loss of power leaves of it is nobody's business.
+        let durable = durable || matches!(store, Store::History(_));
         let write = self.disk_mut(store).begin_write(offset, data);
         DiskJob { store, kind: JobKind::Write { write, offset, length, durable, sums: None } }
     }
@@ -555,6 +561,7 @@ impl NodeStorage {
             (JobKind::Write { .. }, Store::Superblock(_)) => self.trouble.superblock_ns,
             (JobKind::Write { .. }, Store::Queue(_)) => self.trouble.queue_ns,
             (JobKind::Write { .. }, Store::Marks(_)) => self.trouble.marks_ns,
+            (JobKind::Write { .. }, Store::History(_)) => self.trouble.views_ns,
             _ => 0,
         };
         let stalled_ns = self.trouble.stalled_until.saturating_sub(now);
@@ -702,6 +709,9 @@ impl NodeStorage {
     /// Whether a write fails now, and how.
     fn write_error(&mut self, store: Store, now: u64, serves: bool, rng: &mut Rng) -> Option<IoError> {
         let trouble = &mut self.trouble;
+        if matches!(store, Store::History(_)) {
+            return trouble.views_fail.or((trouble.state_full_until > now).then_some(IoError::NoSpace));
+        }
         if matches!(store, Store::Queue(_)) {
             let is_full = trouble.state_full_until.max(trouble.queue_full_until) > now;
             let fails = is_full || trouble.fail_queue_in == 1 || strikes(trouble.write_errors_until, now, 20, rng);

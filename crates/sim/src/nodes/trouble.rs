@@ -46,6 +46,9 @@ pub struct DiskTrouble {
     pub marks_unreadable: bool,
     /// A write of it takes so much longer.
     pub marks_ns: u64,
+    /// The store for views cannot be written, or each write of it takes so much longer.
+    pub views_fail: Option<IoError>,
+    pub views_ns: u64,
     /// The group's stores cannot be opened again, once.
     pub refuses_reopening: bool,
     /// Faults that made this trouble and have not shown yet.

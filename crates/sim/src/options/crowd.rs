@@ -55,6 +55,7 @@ impl SimOptions {
             syncs_at_once: rng.between(1, 3) as usize,
             activity: ActivityConfig { extent_bytes: 64 * KIB, extents: 4 },
             history_bytes: 512 * KIB,
+            view_bytes: 0,
             depth: 4,
             think_ns: *rng.pick(&[100_000, 400_000]),
             faults,

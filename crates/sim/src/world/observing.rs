@@ -39,6 +39,7 @@ impl World {
             Event::RollbackPoint { at, .. } => {
                 self.sync_begins(group, node);
                 self.checkers.takes_point(&self.cluster, node, group, at)?;
+                self.checkers.views.takes_point(&self.cluster, node, group, at);
                 self.checkers.newcomers.sync_taken_up(group);
                 kept_in_doubt(self, self.cluster.other(group, node), group)?;
                 self.checkers.check_consent(&self.cluster, self.cluster.other(group, node), group)?;
@@ -46,6 +47,10 @@ impl World {
             }
             Event::RolledBack { .. } => {
                 self.checkers.is_rolled_back(group, node);
+                Ok(())
+            }
+            Event::ViewLost { view, why } => {
+                self.checkers.views.is_lost(view, &why);
                 Ok(())
             }
             Event::ForkKept { .. } => fork_kept(self, node, group),

@@ -2,7 +2,7 @@
 
 use engine::{Input, Node, Output, RequestId, Token};
 
-use super::{World, WorldEvent, observing, other_volumes, resets};
+use super::{World, WorldEvent, observing, other_volumes, resets, views};
 use crate::nodes::storage::{BegunOutput, DiskJob};
 use crate::oracle::{Oracle, OracleFailure};
 use crate::trips::Instant;
@@ -138,6 +138,11 @@ impl World {
             }
             Output::Reopen { group } => resets::reopens(self, node, group),
             Output::Removed { group, .. } => resets::removed(self, node, group),
+            Output::ViewOpened { group, view, result } => views::is_answered(self, node, group, view, result),
+            Output::ViewData { id, result } => {
+                let read = self.checkers.views.is_read(id, result);
+                self.check(read);
+            }
             Output::Stopped => self.stopped(node),
             _ => unreachable!("its disks do the rest"),
         }

@@ -9,10 +9,11 @@ use crate::formats::wire::{FrameHeader, FrameKind, flags};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
 use crate::records::record::set_aside_by_primary;
-use crate::secondary::record_pipeline::RecordContent;
+use crate::secondary::record_pipeline::{RecordContent, SaveTickets};
 use crate::secondary::replica::OrderedReplica;
+use crate::secondary::replica::image::holds_back;
 use crate::shared::coverage::CoveragePoint;
-use crate::shared::operation_slots::UndoTicket;
+use crate::shared::operation_slots::{SavedFor, UndoTicket};
 use crate::shared::wakes::Wake;
 use crate::state::{Broken, Pause};
 use crate::{Event, IoDone, IoError, IoResult, SendPayload, limits};
@@ -62,16 +63,16 @@ impl OrderedReplica {
     }
 
     /// Nothing is applied before the next try.
-    fn stands_still(&self) -> bool {
+    pub(super) fn stands_still(&self) -> bool {
         self.cycle.is_paused() || self.paused.is_some() && !self.retrying
     }
 
     /// As many as may be under way. True: those that no disk has to do with are done already, and others may follow.
     fn apply_some(&mut self, common: &mut GroupCommon, cx: &mut Cx) -> bool {
         self.save_ahead(common, cx);
-        while !self.stands_still() {
-            let Some((record, ticket)) = self.way.next_to_apply() else { break };
-            if !self.saver.is_good(*ticket) {
+        while !self.stands_still() && !holds_back(self, &common.slots) {
+            let Some((record, tickets)) = self.way.next_to_apply() else { break };
+            if !self.saver.is_good(tickets.undo) || !self.views.is_good(tickets.views) {
                 break;
             }
             let block = common.volumes.get(usize::from(record.volume.0)).map_or(1, |v| v.block_bytes());
@@ -80,6 +81,7 @@ impl OrderedReplica {
                 cx.coverage.hit(CoveragePoint::ApplyOverlapWaited);
                 break;
             }
+            self.views.overwrites(record);
             if let Some(record) = self.way.begin_apply() {
                 record.carry_out(&mut common.slots, cx);
             }
@@ -91,23 +93,24 @@ impl OrderedReplica {
 
     /// What the next records overwrite goes into the undo store, many records at a time.
     fn save_ahead(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        if self.stands_still() || !self.way.has_to_save() {
+        if self.stands_still() || holds_back(self, &common.slots) || !self.way.has_to_save() {
             return;
         }
         if common.undo.is_short() {
             return self.pause_apply(common, cx, Pause::HistoryFull);
         }
-        while self.saver.has_room() {
+        while self.saver.has_room() && self.views.has_room() {
             let Some(record) = self.way.next_to_save() else { break };
             let unit = if record.resync { common.undo.unit_bytes() } else { BLOCK_BYTES };
             let range = record.offset..record.offset + record.length;
-            let ticket = if record.overwrites() {
+            let undo = if record.overwrites() {
                 let size_bytes = common.volumes[usize::from(record.volume.0)].size_bytes();
                 self.saver.save(&common.undo, record.volume, size_bytes, range, unit, record.resync)
             } else {
                 0
             };
-            self.way.saves(record, ticket);
+            let tickets = SaveTickets { undo, views: self.views.save(common, &record) };
+            self.way.saves(record, tickets);
         }
         self.pump_saves(common, cx);
     }
@@ -192,9 +195,15 @@ impl OrderedReplica {
         &mut self,
         common: &mut GroupCommon,
         cx: &mut Cx,
-        piece: UndoTicket,
+        (of, piece): (SavedFor, UndoTicket),
         result: IoResult,
     ) -> Result<(), Broken> {
+        if of == SavedFor::Views {
+            let boot = common.sb.identity.incarnation;
+            self.views.save_read_done(&mut common.slots, cx, boot, piece, result);
+            common.wake(Wake::Apply);
+            return Ok(());
+        }
         if !self.saver.has(piece) {
             return Ok(());
         }
@@ -209,9 +218,15 @@ impl OrderedReplica {
         &mut self,
         common: &mut GroupCommon,
         cx: &mut Cx,
-        last_piece: UndoTicket,
+        (of, last_piece): (SavedFor, UndoTicket),
         result: IoResult,
     ) -> Result<(), Broken> {
+        if of == SavedFor::Views {
+            let boot = common.sb.identity.incarnation;
+            self.views.save_batch_done(&mut common.slots, cx, boot, last_piece, result);
+            common.wake(Wake::Apply);
+            return Ok(());
+        }
         match self.saver.batch_done(&mut common.undo, last_piece, result)? {
             BatchResult::Nobodys => {}
             BatchResult::Full => self.history_full(common, cx),
@@ -230,6 +245,7 @@ impl OrderedReplica {
     /// Starts reads and batches; called whenever something was asked for or came back.
     pub fn pump_saves(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         let boot = common.sb.identity.incarnation;
+        self.views.pump_saves(&mut common.slots, cx, boot);
         if !self.saver.pump(&mut common.undo, &mut common.slots, cx, boot) {
             self.history_full(common, cx);
         }

@@ -263,6 +263,7 @@ fn of_group(group: &ConfiguredGroup, event: &Event, new: &dyn Fn(EventKind) -> N
         Event::HandedOver | Event::Note(_) | Event::DeltaSaved(_) | Event::ForkKept { .. } => new(EventKind::Note),
         Event::SetAside { .. } | Event::Rejoins { .. } | Event::PromotesWithout { .. } => new(EventKind::Note),
         Event::QueueLog { .. } | Event::RunGoesOn { .. } => new(EventKind::Note),
+        Event::ViewOpened { .. } | Event::ViewLost { .. } => new(EventKind::Note),
         // These begin or end something, or change the state, and were told there; of single writes nothing is told.
         Event::SyncBegan { .. }
         | Event::SyncEnded { .. }

@@ -104,6 +104,7 @@ fn draw_options(number: u64, rng: &mut Rng) -> SimOptions {
         window_bytes,
         activity: engine::ActivityConfig { extent_bytes: 32 * KIB, extents: rng.between(1, 4) as u32 },
         history_bytes: *rng.pick(&[128 * KIB, 512 * KIB]),
+        view_bytes: 0,
         wait_limit_ms: *rng.pick(&[300, 1500, 10_000]),
         start_alone_ms: *rng.pick(&[1000, 20_000, 300_000, 300_000]),
         ..base
