@@ -194,10 +194,16 @@ impl OperationSlots {
         self.free.len() == self.ops.len()
     }
 
-    /// Something of what saves, of a delta or of a view is in flight.
+    /// Something that saves for a rollback point, or something of a delta, is in flight. What is saved or read for views keeps nobody waiting.
     pub fn saves(&self) -> bool {
-        use SlotOperation::{Delta, SaveBatch, SaveRead, ViewRead};
-        self.ops.iter().any(|op| matches!(op, Some(SaveRead { .. } | SaveBatch { .. } | Delta(_) | ViewRead(_))))
+        use SlotOperation::{Delta, SaveBatch, SaveRead};
+        let of_point = |of: &SavedFor| *of == SavedFor::RollbackPoint;
+        let is_it = |op: &SlotOperation| match op {
+            SaveRead { of, .. } | SaveBatch { of, .. } => of_point(of),
+            Delta(_) => true,
+            _ => false,
+        };
+        self.ops.iter().flatten().any(is_it)
     }
 
     /// Something is on its way into the store for views, also of views that are lost.
