@@ -209,7 +209,8 @@ fn made_up(groups: usize) -> PageFacts {
     let of_group = |number: usize| sums.clone().map(move |sum| (format!("group.g{number:04}.{sum}"), 5));
     let of_clients = ["reads", "read_bytes", "read_us", "writes", "write_bytes", "write_us", "flushes", "flush_us"];
     let sums = [&of_clients[..], &["streamed_bytes", "shipped_bytes", "bitmap_bytes"]].concat();
-    let of_volume = |number: usize| sums.clone().into_iter().map(move |sum| (format!("volume.g{number:04}/data.{sum}"), 2_500_000));
+    let of_volume =
+        |number: usize| sums.clone().into_iter().map(move |sum| (format!("volume.g{number:04}/data.{sum}"), 2_500_000));
     let of_nbd = ["done", "failed", "bytes"].map(|sum| (format!("nbd.write.{sum}"), 5));
     let latency = LatencyClasses { bounds_us: vec![100, 1000], counts: vec![1, 2, 3], sum_us: 70_000 };
     let counters = DaemonCounters {

@@ -117,7 +117,8 @@ fn a_slow_line_costs_writers_the_promise_and_not_their_time() {
 fn a_copy_that_is_too_far_behind_is_reason_enough_before_anybody_waits() {
     for lag in [None, Some(ms(3000))] {
         let ladder = Fallback { lag, ..fallback(Mode::Superasync) };
-        let options = SimOptions { bytes_per_s: 400_000, fallback: Some(ladder), ..with_ladder(Mode::Async, Mode::Superasync) };
+        let options =
+            SimOptions { bytes_per_s: 400_000, fallback: Some(ladder), ..with_ladder(Mode::Async, Mode::Superasync) };
         let mut world = in_step(options);
         let (from, mut longest) = (world.now(), 0);
         let mut n = 0;

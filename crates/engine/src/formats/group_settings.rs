@@ -34,7 +34,8 @@ pub(super) fn encode_settings(settings: &Settings, w: &mut FieldEncoder) {
     w.u8(from);
     w.u8(to);
     w.u8(settings.fallback.map_or(0, |fallback| fallback.mode.number() + 1));
-    let times = settings.fallback.map_or([0; 4], |f| [ns(f.latency), ns(f.after), ns(f.return_after), f.lag.map_or(0, ns)]);
+    let times =
+        settings.fallback.map_or([0; 4], |f| [ns(f.latency), ns(f.after), ns(f.return_after), f.lag.map_or(0, ns)]);
     times.into_iter().for_each(|time| w.u64(time));
     w.u8(settings.link_weight);
     w.u8(settings.fold.number());

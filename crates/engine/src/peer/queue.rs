@@ -304,18 +304,19 @@ impl StreamQueue {
         self.unsent_sync_bytes -= of_a_sync;
     }
 
-    /// What is in memory behind the next so many bytes to be sent, and before `until`: numbers and lengths. Where the stream is not open,
-    /// what was sent is sent again.
-    pub fn backlog(&self, stays_bytes: u64, is_open: bool, until: Seq) -> Vec<(Seq, u32)> {
-        let (from, mut ahead) = (if is_open { self.unsent_from } else { 0 }, 0);
+    /// What is in memory behind the oldest so many bytes, and before `until`: numbers and lengths.
+    pub fn backlog(&self, stays_bytes: u64, until: Seq) -> Vec<(Seq, u32)> {
+        let mut ahead = 0;
         let behind = |item: &QueueItem| {
             ahead += item.content_cost();
             match &item.body {
-                ItemBody::Data(slice) if ahead > stays_bytes && item.sync_bytes() == 0 => Some((item.seq, slice.length)),
+                ItemBody::Data(slice) if ahead > stays_bytes && item.sync_bytes() == 0 => {
+                    Some((item.seq, slice.length))
+                }
                 _ => None,
             }
         };
-        self.items.range(from..).take_while(|item| item.seq < until).filter_map(behind).collect()
+        self.items.iter().take_while(|item| item.seq < until).filter_map(behind).collect()
     }
 
     // ---- the disk queue ----------------------------------------------------------------------------------------------

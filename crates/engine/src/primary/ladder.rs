@@ -211,8 +211,7 @@ impl ModeLadder {
         let too_far = rules.lag.is_some_and(|most| lag >= most) && seen.in_order && seen.is_heard && seen.keeps_promise;
         let slow = slow.or(too_far.then_some(SlowLine::Lag(lag)));
         let is_near = seen.queue_is_low && rules.lag.is_none_or(|most| lag <= most / 2);
-        let is_good =
-            seen.in_order && seen.is_there && is_near && seen.round_trip <= rules.latency && slow.is_none();
+        let is_good = seen.in_order && seen.is_there && is_near && seen.round_trip <= rules.latency && slow.is_none();
         match (self.rung, slow) {
             (Rung::AsSet, Some(cause)) => {
                 let lasted = |(at, hold): (Mono, Duration)| now.since(at) >= hold;

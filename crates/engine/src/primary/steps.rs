@@ -4,11 +4,10 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
-use crate::ids::Seq;
-use crate::{Event, Fallback};
 use crate::common::GroupCommon;
 use crate::context::{Cx, GroupTimer};
 use crate::formats::identity::Role;
+use crate::ids::Seq;
 use crate::injected_fault::{Fault, injected};
 use crate::limits::{LADDER_HEARS, LADDER_LOOK};
 use crate::peer::stream::{PeerStream, step_time};
@@ -21,11 +20,13 @@ use crate::shared::write::AckLevel;
 use crate::state::{Mode, State};
 use crate::status::LadderStatus;
 use crate::time::Mono;
+use crate::{Event, Fallback};
 
 /// Looks at the line, and takes the step that is due.
 pub(crate) fn look_at_ladder(primary: &mut Primary, common: &mut GroupCommon, cx: &mut Cx) {
     let Some(rules) = common.settings.as_set().ladder() else { return };
-    let grows_old = rules.lag.is_some() && primary.peer.outbox.stream().is_some_and(|stream| !stream.queue().is_empty());
+    let grows_old =
+        rules.lag.is_some() && primary.peer.outbox.stream().is_some_and(|stream| !stream.queue().is_empty());
     if (grows_old || primary.ladder.lowering().is_some()) && !common.has_failed() && !common.lifecycle.has_stopped() {
         common.set_timer(cx, GroupTimer::Ladder, LADDER_LOOK);
     }

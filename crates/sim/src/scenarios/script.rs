@@ -300,7 +300,8 @@ fn lowered() -> Vec<ScriptedScenario> {
             load(steps, second(3), 40);
             load(steps, second(8), 10);
         });
-        let fallback = Fallback { mode: Mode::Async, latency: ms(40), after: ms(100), lag: None, return_after: ms(1000) };
+        let fallback =
+            Fallback { mode: Mode::Async, latency: ms(40), after: ms(100), lag: None, return_after: ms(1000) };
         let options = SimOptions { bytes_per_s: 400_000, fallback: Some(fallback), ..script.options };
         ScriptedScenario { options: SimOptions { degrade: Degrade::Queue, wait_limit_ms: 10_000, ..options }, ..script }
     };

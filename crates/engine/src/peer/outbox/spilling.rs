@@ -17,8 +17,8 @@ use crate::{IoError, IoResult, Output, Store};
 use alloc::vec;
 use core::time::Duration;
 
-/// Of this limit, what is to be sent next stays in memory where the disk queue begins. All behind it goes to disk, also what was queued before:
-/// else it would hold half of memory until the link is back, and leave little for the places of what is on disk.
+/// Of this limit, the oldest stays in memory where the disk queue begins. All behind it goes to disk, also what was queued before, and what was sent
+/// on a link that may be dead: else it would hold half of memory until the link is back, and leave little for the places of what is on disk.
 pub(in crate::peer) fn stays_in_memory(limit: u64) -> u64 {
     limit / 8
 }
@@ -35,10 +35,10 @@ impl Outbox {
         if !is_short && !self.disk.is_in_use() {
             return;
         }
-        let (is_open, queue) = (stream.is_open(), queue_of(stream));
+        let queue = queue_of(stream);
         if !self.disk.is_in_use() {
             let stays = stays_in_memory(common.settings.queue_bytes.min(cx.allowance));
-            let backlog = queue.backlog(stays, is_open, first);
+            let backlog = queue.backlog(stays, first);
             backlog.into_iter().for_each(|part| self.disk.take(vec![part]));
         }
         let parts = (first.0..=queue.last().0).map(Seq).map_while(|seq| Some((seq, queue.content(seq)?.length)));
