@@ -10,6 +10,7 @@ pub use crate::formats::marks::Mark;
 use crate::ids::*;
 pub use crate::shared::link::LinkStatus;
 pub use crate::shared::room_waits::RoomWaits;
+pub use crate::shared::volume_traffic::{VolumeQueue, VolumeTraffic};
 use crate::state::{CopyDoubts, Mode, Pause, Protection, State};
 use crate::time::{Mono, Wall};
 use crate::{Settings, VerifyOrder};
@@ -325,28 +326,6 @@ pub struct VolumeStatus {
     pub is_unfilled: bool,
     pub queue: VolumeQueue,
     pub traffic: VolumeTraffic,
-}
-
-/// What of the group's queue is a volume's: bytes as the queue counts them, in memory and on disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VolumeQueue {
-    pub bytes: u64,
-    pub items: u64,
-    /// The most since the node started, and since peaks were forgotten.
-    pub peak_bytes: u64,
-    pub peak_items: u64,
-    pub late_peak_bytes: u64,
-    pub late_peak_items: u64,
-}
-
-/// Bytes since the group started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VolumeTraffic {
-    /// Writes that were put on the link, each time they were sent; and regions, by syncs.
-    pub streamed_bytes: u64,
-    pub shipped_bytes: u64,
-    /// Written to the bitmap. The activity log is the group's.
-    pub bitmap_bytes: u64,
 }
 
 /// A lower mode counts than the one that is set.

@@ -22,7 +22,6 @@ fn what_waits_for_a_slow_link_is_shown_and_waited_for() {
     pair.done(Side::Near, &["link", "set", "rate=20Mbit/s"]);
     pair.wait_for(Side::Near, "replicating");
     let before = pair.counter(Side::Near, "volume.g/data.writes");
-    let bitmap = |pair: &Pair, volume: &str| pair.counter(Side::Near, &format!("volume.g/{volume}.bitmap_bytes"));
     pair.qemu_io(Side::Near, "data", &["write -P 7 0 24M", "read -P 7 0 4M"]);
     assert!(pair.counter(Side::Near, "volume.g/data.writes") > before);
     assert_eq!(pair.counter(Side::Near, "volume.g/data.write_bytes"), 24 << 20);
@@ -58,17 +57,7 @@ fn what_waits_for_a_slow_link_is_shown_and_waited_for() {
     assert_eq!(told.len(), 2);
     let group = &told[1]["groups"][0];
     assert!(group["streamed_bytes_per_s"].as_f64() > Some(0.0) && group["requests"]["writes_per_s"] == 0.0, "{group}");
-    // The data are written to, the log is not.
-    let [data, log] = ["data", "log"].map(|name| {
-        let volumes = group["volumes"].as_array().expect("volumes");
-        volumes.iter().find(|volume| volume["name"] == name).expect("it is one of them").clone()
-    });
-    assert!(data["streamed_bytes_per_s"] == group["streamed_bytes_per_s"], "{group}");
-    let [items_of_data, items_of_group] = [&data["queue"], &group["queue"]].map(|queue| queue["items"].as_u64());
-    assert!(items_of_data == items_of_group && items_of_data > Some(0), "{group}");
-    assert!(data["queue"]["reset_bytes_hwm"].as_u64() >= data["queue"]["bytes"].as_u64(), "{data}");
-    assert_eq!((&log["queue"]["items"], &log["streamed_bytes_per_s"]), (&0.into(), &0.0.into()), "{log}");
-    assert!(bitmap(&pair, "data") > 0, "the first sync cleared its bits");
+    each_volume_has_its_part(&pair, group);
     let link = &told[1]["links"][0];
     assert_eq!((&link["node"], &link["link"]), (&"far".into(), &"connected".into()));
     let [sent, received] = ["sent_bytes_per_s", "received_bytes_per_s"].map(|key| link[key].as_f64());
@@ -98,6 +87,21 @@ fn what_waits_for_a_slow_link_is_shown_and_waited_for() {
     pair.wait_for_rest(Side::Near);
     pair.stop_both();
     pair.assert_equal(&["data", "log"]);
+}
+
+/// The data are written to, the log is not.
+fn each_volume_has_its_part(pair: &Pair, group: &Value) {
+    let [data, log] = ["data", "log"].map(|name| {
+        let volumes = group["volumes"].as_array().expect("volumes");
+        volumes.iter().find(|volume| volume["name"] == name).expect("it is one of them").clone()
+    });
+    assert!(data["streamed_bytes_per_s"] == group["streamed_bytes_per_s"], "{group}");
+    let [of_data, of_group] = [&data["queue"], &group["queue"]].map(|queue| queue["items"].as_u64());
+    assert!(of_data == of_group && of_data > Some(0), "{group}");
+    assert!(data["queue"]["reset_bytes_hwm"].as_u64() >= data["queue"]["bytes"].as_u64(), "{data}");
+    assert_eq!((&log["queue"]["items"], &log["streamed_bytes_per_s"]), (&0.into(), &0.0.into()), "{log}");
+    let bitmap_bytes = pair.counter(Side::Near, "volume.g/data.bitmap_bytes");
+    assert!(bitmap_bytes > 0, "the first sync cleared its bits");
 }
 
 #[test]

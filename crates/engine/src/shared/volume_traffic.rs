@@ -3,7 +3,28 @@
 use alloc::vec::Vec;
 
 use crate::ids::VolumeId;
-use crate::status::{VolumeQueue, VolumeTraffic};
+
+/// What of the group's queue is a volume's: bytes as the queue counts them, in memory and on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeQueue {
+    pub bytes: u64,
+    pub items: u64,
+    /// The most since the node started, and since peaks were forgotten.
+    pub peak_bytes: u64,
+    pub peak_items: u64,
+    pub late_peak_bytes: u64,
+    pub late_peak_items: u64,
+}
+
+/// Bytes since the group started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeTraffic {
+    /// Writes that were put on the link, each time they were sent; and regions, by syncs.
+    pub streamed_bytes: u64,
+    pub shipped_bytes: u64,
+    /// Written to the bitmap. The activity log is the group's.
+    pub bitmap_bytes: u64,
+}
 
 /// Each volume's part of a queue. Together they are the queue.
 #[derive(Clone, Debug, Default)]

@@ -470,8 +470,7 @@ impl QueueView {
 
     /// What is filled, and the whole, of each thing that fills: bytes, writes, and what writes cost in memory wherever their bytes are.
     pub fn fills(&self) -> [(u64, u64); 3] {
-        // Without a disk queue all of it is among the bytes in memory. With one, a quarter of memory is for what comes back, and an eighth is
-        // what is sent next. A log leaves nothing there.
+        // With a disk queue a quarter of memory is for what comes back, and an eighth is what is sent next. A log leaves nothing there.
         let on_disk = self.disk_limit_bytes > 0 && self.log != QueueLogState::Closed;
         let places_bytes = if on_disk { self.items.saturating_mul(limits::ITEM_OVERHEAD_BYTES) } else { 0 };
         let eighths = if self.log_limit_bytes > 0 { 6 } else { 5 };

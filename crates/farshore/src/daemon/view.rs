@@ -464,15 +464,11 @@ pub(super) fn counters(config: &Config, node: &NodeName, snapshot: &DriverSnapsh
         ];
         let sums = sums.into_iter().chain(spared(now));
         counters.extend(sums.map(|(name, sum)| (format!("group.{}.{name}", group.name), sum)));
-        for volume in &group.volumes {
-            let export = format!("{}/{}", group.name, volume.name);
-            let sums = exports.get(&export).copied().unwrap_or_default();
-            counters.extend(export_sums(&sums).map(|(name, sum)| (format!("volume.{export}.{name}"), sum)));
-        }
         for (volume, figures) in group.volumes.iter().zip(&now.volumes) {
-            let sums = traffic_sums(&figures.traffic);
-            let name = |what| format!("volume.{}/{}.{what}", group.name, volume.name);
-            counters.extend(sums.map(|(what, sum)| (name(what), sum)));
+            let export = format!("{}/{}", group.name, volume.name);
+            let sums = export_sums(&exports.get(&export).copied().unwrap_or_default());
+            let sums = sums.into_iter().chain(traffic_sums(&figures.traffic));
+            counters.extend(sums.map(|(name, sum)| (format!("volume.{export}.{name}"), sum)));
         }
     }
     let nbd = &snapshot.nbd;

@@ -116,9 +116,8 @@ mod tests {
     use super::*;
     use crate::api::{GroupState, LinkState, QueueView, STATS_SCHEMA, VolumeQueueView};
 
-    #[test]
-    fn a_group_stands_above_its_volumes() {
-        let requests = RequestRates {
+    fn some_requests() -> RequestRates {
+        RequestRates {
             reads_per_s: 2.5,
             read_bytes_per_s: 10_240.0,
             read_ms: Some(0.25),
@@ -126,7 +125,32 @@ mod tests {
             write_bytes_per_s: 1_048_576.0,
             write_ms: Some(21.0),
             ..RequestRates::default()
-        };
+        }
+    }
+
+    fn volume(requests: RequestRates) -> VolumeStats {
+        VolumeStats {
+            name: "data".to_owned(),
+            requests,
+            dirty_bytes: 8192,
+            queue: VolumeQueueView {
+                bytes: 1024,
+                items: 1,
+                reset_bytes_hwm: 2048,
+                reset_items_hwm: 3,
+                ..VolumeQueueView::default()
+            },
+            set_aside: true,
+            detached: false,
+            streamed_bytes_per_s: 512.0,
+            shipped_bytes_per_s: 512.0,
+            bitmap_bytes_per_s: 256.0,
+        }
+    }
+
+    #[test]
+    fn a_group_stands_above_its_volumes() {
+        let requests = some_requests();
         let group = GroupStats {
             name: "db".to_owned(),
             role: Role::Primary,
@@ -146,23 +170,7 @@ mod tests {
             journal_bytes_per_s: 0.0,
             undo_bytes_per_s: 0.0,
             queue_disk_bytes_per_s: 0.0,
-            volumes: vec![VolumeStats {
-                name: "data".to_owned(),
-                requests,
-                dirty_bytes: 8192,
-                queue: VolumeQueueView {
-                    bytes: 1024,
-                    items: 1,
-                    reset_bytes_hwm: 2048,
-                    reset_items_hwm: 3,
-                    ..VolumeQueueView::default()
-                },
-                set_aside: true,
-                detached: false,
-                streamed_bytes_per_s: 512.0,
-                shipped_bytes_per_s: 512.0,
-                bitmap_bytes_per_s: 256.0,
-            }],
+            volumes: vec![volume(requests)],
         };
         let report = StatsReport {
             schema: STATS_SCHEMA,
