@@ -551,35 +551,6 @@ fn what_was_sent_and_is_not_confirmed_takes_no_memory_from_writers() {
     drains_in_order(&mut world, resynced);
 }
 
-// proves: P8
-/// More is on its way on a long line than memory holds when the cable is pulled: the disk queue has room, so the order is kept.
-#[test]
-fn a_cable_pulled_from_a_long_line_costs_no_order_while_the_ring_has_room() {
-    for ms in 0..8 {
-        let long = SimOptions {
-            delay_ns: 40 * MILLISECOND,
-            window_bytes: 4 * MIB,
-            journal_bytes: 16 * MIB,
-            ..small_memory(16 * MIB)
-        };
-        let mut world = in_step(long);
-        let resynced = world.figures(PRIMARY).resynced_bytes;
-        // Four at a time: faster than they arrive.
-        for n in 0..200 {
-            let asked: Vec<_> =
-                (0..4).map(|k| world.write(k % 2, (n * 4 + u64::from(k)) * 20 * KIB % (960 * KIB), 12 * KIB)).collect();
-            asked.into_iter().for_each(|id| assert!(world.answer(id).0));
-        }
-        world.pass(ms * 10 * MILLISECOND);
-        world.cut([false; 2]);
-        let waited = writes(&mut world, 120);
-        assert!(waited < 100 * MILLISECOND, "{waited} ns");
-        world.pass(8 * SECOND);
-        assert_eq!(world.figures(PRIMARY).state, State::Queuing);
-        drains_in_order(&mut world, resynced);
-    }
-}
-
 /// In `sync` the queue keeps the order of those who were answered alone, on disk too.
 #[test]
 fn who_was_answered_alone_in_sync_stays_in_order_on_disk() {
