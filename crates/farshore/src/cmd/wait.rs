@@ -208,7 +208,8 @@ fn of_event(id: &OperationId, event: &EventRecord) -> OperationView {
     let cut_off = RefusalView::of_lost(DeskRefusal::OperationCutOff, verb, field("arguments"));
     // A daemon of an older version has written none.
     let (code, retry) = (field("refusal"), Retry::from(field("retry")));
-    let told = (!code.is_empty()).then(|| RefusalView { code: code.to_owned(), retry, operation: None, dead_volumes: None });
+    let told =
+        (!code.is_empty()).then(|| RefusalView { code: code.to_owned(), retry, operation: None, dead_volumes: None });
     let (state, refusal) = match result {
         _ if begun => (OperationState::Unknown, Some(cut_off.clone())),
         "done" | "warning" => (OperationState::Done, None),
