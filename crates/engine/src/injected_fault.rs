@@ -312,6 +312,8 @@ faults! {
         "A verify leaves out every third of its ranges, and ends as if it had compared them.";
     VerifyReadUnlocked, "verify-read-unlocked", "rule 7, P3",
         "A verify reads a range without locking it: what it compares is of no position in the order.";
+    VerifySetsLateBit, "verify-sets-late-bit", "rule 6, P3",
+        "What a verify found while a demotion is recorded is dirty in memory alone: a crash forgets it.";
     AsideStillCovered, "aside-still-covered", "rule 1, P3",
         "What the stream brought of a volume clears bits of what was written there after it was set aside.";
     AsideNotAnnounced, "aside-not-announced", "P2, P6",

@@ -414,6 +414,34 @@ fn a_primary_that_loses_its_power_after_a_volume_left_is_told_that_nobody_knows(
     }
 }
 
+// proves: P1, P2
+/// What the secondary keeps of a volume that stays is that volume's, though its position changes as another one leaves and comes again: the primary
+/// that loses its power gets it back in its place.
+#[test]
+fn what_is_kept_for_a_primary_is_of_the_volume_that_it_was_written_to() {
+    for mode in [Mode::Nearsync, Mode::Async] {
+        let mut world = peace(mode);
+        // Of the one that leaves the primary has flushed everything.
+        world.pass(20 * SECOND);
+        world.cluster[0].storage.trouble.flush_ns = 100 * SECOND;
+        writes(&mut world, 1);
+        world.pass(200 * MILLISECOND);
+        let data = content(&world, 0, GROUP, DATA);
+        let volume = world.cluster.file.removes(GROUP, DATA);
+        takes_up(&mut world, 1);
+        world.cluster.file.takes_in(GROUP, volume.name, volume.devices);
+        takes_up(&mut world, 1);
+        assert_eq!(world.recorded(1).given_up, engine::Seq::NONE, "{mode:?}: nothing of it was kept");
+        world.cluster[0].storage.trouble.flush_ns = 0;
+        world.crash(0, true, SECOND);
+        world.until("it serves", |world| world.serves(GROUP));
+        replicates(&mut world);
+        assert!(content(&world, 0, GROUP, DATA) == data, "{mode:?}: nobody has written to it");
+        word(&mut world, DATA);
+        goes_on(&mut world);
+    }
+}
+
 // proves: P1, P2, P3, P6
 /// Volumes come, leave, move, and get other names and wrong devices, and disks die, among writes, cuts, crashes, promotions and switchovers.
 #[test]

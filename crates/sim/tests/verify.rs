@@ -369,6 +369,35 @@ fn a_verify_ends_with_its_primary() {
     assert_eq!((verified.totals.compared_bytes, verified.totals.differing_bytes), (2 * MIB, 0));
 }
 
+// proves: rule 6
+/// The bits of a demotion were stored already when the answer came: a crash forgot the region that was to be repaired, and neither node had it dirty.
+#[test]
+fn an_answer_that_comes_while_a_demotion_is_recorded_sets_no_bit_that_a_crash_forgets() {
+    // The last chunk is one region: its first answer tells.
+    let odd = SimOptions { volume_bytes: MIB + REGION_BYTES, ..options(Mode::Async, Policy::Degrade) };
+    let mut world = ScenarioWorld::in_peace(SimOptions { wait_limit_ms: 600_000, ..odd });
+    rot(&mut world, 1, 0, MIB);
+    world.cluster[1].storage.trouble.stalled_until = world.now() + 12 * SECOND;
+    begin(&mut world, REPAIR);
+    // Something is to be stored.
+    world.write_done(1, 0, 8 * KIB);
+    world.pass(SECOND / 2);
+    let demotion = world.command(0, GROUP, Command::Demote);
+    // The peer has not answered when the time of the drain is over, and the bits take a while.
+    world.pass(19 * SECOND / 2);
+    world.cluster[0].storage.trouble.stalled_until = world.now() + 4 * SECOND;
+    world.until("it is demoted", |world| world.cluster.ledger.result(demotion).is_some());
+    world.cluster[0].storage.trouble.stalled_until = 0;
+    assert!(world.figures(0).doubts.differs, "the answer came before that");
+    let dirty = |world: &ScenarioWorld| world.figures(0).volumes[0].dirty_bytes;
+    let shown = dirty(&world);
+    world.cut([false; 2]);
+    world.crash(0, false, SECOND);
+    world.until("it is back", |world| world.glance(0, GROUP).is_some_and(|glance| glance.running));
+    assert_eq!(dirty(&world), shown, "what it showed before the crash");
+    assert!(world.recorded(0).doubts.differs);
+}
+
 /// A full sync overwrites whatever differed.
 #[test]
 fn a_full_sync_clears_what_a_verify_found() {

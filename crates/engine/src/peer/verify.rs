@@ -29,6 +29,7 @@ use crate::peer::{Peer, logging};
 use crate::shared::cost::cost;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::greeting::PEER_FAILED;
+use crate::shared::lifecycle::Phase;
 use crate::shared::operation_slots::SlotOperation;
 use crate::shared::reads::{SyncRange, VerifyRead};
 use crate::shared::volume::Conflict;
@@ -337,6 +338,11 @@ pub(crate) fn probe_result(peer: &mut Peer, common: &mut GroupCommon, cx: &mut C
             cx.coverage.hit(CoveragePoint::VerifyRepaired);
         }
         return run.is_equal(looked);
+    }
+    if common.lifecycle.phase() == Phase::Recording && !injected(Fault::VerifySetsLateBit) {
+        // The bits are stored already: one that is set now a crash would not find.
+        run.look_again(looked);
+        return doubt(peer, common, cx, CopyDoubts { differs: true, ..common.sb.doubts });
     }
     if run.narrows(looked) {
         return cx.coverage.hit(CoveragePoint::VerifyNarrowed);

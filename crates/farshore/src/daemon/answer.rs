@@ -139,7 +139,7 @@ pub(super) struct PlaceInGroup {
     pub peer_role: Option<Role>,
     /// An image besides the volumes' own is kept here.
     pub has_mark: bool,
-    /// Volumes that came to the group, and on whose devices here no sync has put anything yet.
+    /// Volumes that came to the group, and that no sync has filled here yet. Of a disk that was attached it was said that nothing on it counts.
     pub came: Vec<String>,
 }
 
@@ -476,7 +476,6 @@ impl Desk {
         let has_mark = now.rollback_point.is_some();
         let (role, peer_role) = (now.role, now.peer.role);
         let named = group.volumes.iter().zip(&now.volumes).filter(|(_, volume)| volume.is_unfilled);
-        // The others are on a disk that was attached, and whoever did that has said that nothing on it counts.
         let unfilled = named.map(|(named, _)| named.name.to_string());
         let came = unfilled.filter(|volume| self.terms.may_have_come(name, volume)).collect();
         (!now.starting).then_some(PlaceInGroup { role, peer, peer_role, has_mark, came })
