@@ -3,6 +3,7 @@
 use crate::context::Cx;
 use crate::group::{Group, peer_window};
 use crate::primary::steps::look_at_ladder;
+use crate::secondary::viewing;
 use crate::shared::wakes::Wake;
 
 impl Group {
@@ -14,7 +15,7 @@ impl Group {
             self.run_wakes(cx);
             self.proceed(cx);
             peer_window::review(self, cx);
-            self.secondary.review_views(&mut self.common, cx);
+            viewing::review(&mut self.secondary, &mut self.common, cx);
             if !self.common.has_wakes() {
                 return;
             }
