@@ -39,7 +39,10 @@ impl Group {
                 Wake::Promise => primary.take_up_promise(common, cx),
                 Wake::Waits => primary.check_waits(common, cx),
                 Wake::Ladder => look_at_ladder(primary, common, cx),
-                Wake::Apply => secondary.apply(common, cx),
+                Wake::Apply => {
+                    secondary.apply(common, cx);
+                    viewing::open_views(secondary, common, cx);
+                }
                 Wake::Meet => primary.meet_if_apart(common, cx),
             }
         }

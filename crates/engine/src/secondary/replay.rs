@@ -16,7 +16,6 @@ use crate::records::record::AfterSuper;
 use crate::records::start::{CannotStart, other_version, read_meta, superblock_is_older};
 use crate::secondary::Secondary;
 use crate::secondary::record_pipeline::{JournalRecord, RecordContent};
-use crate::secondary::viewing::open_views;
 use crate::shared::coverage::CoveragePoint;
 use crate::shared::lifecycle::StartStage;
 use crate::shared::operation_slots::SlotOperation;
@@ -266,7 +265,6 @@ impl Secondary {
     /// Records may be written to the volumes; a replay goes on with its next batch once this one is there.
     pub fn apply(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.replica.apply(common, cx);
-        open_views(self, common, cx);
         self.replay_goes_on(common, cx);
     }
 
