@@ -23,6 +23,7 @@ mod ids;
 pub mod injected_fault;
 pub mod limits;
 mod node;
+mod payload;
 mod peer;
 mod primary;
 mod records;
@@ -33,12 +34,11 @@ mod shared;
 pub mod state;
 pub mod status;
 mod time;
+mod view;
 
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::any::Any;
 use core::time::Duration;
 
 pub use activity::file_bytes as activity_file_bytes;
@@ -46,60 +46,16 @@ pub use bitmap::{Bitmap, file_bytes as bitmap_file_bytes};
 pub use formats::{bitmap, cell, delta, identity, journal, marks, other_volumes, queue_log, superblock, undo, wire};
 pub use ids::*;
 pub use node::Node;
+pub use payload::{Buf, Slice, WriteBytes};
 pub use records::activity;
 pub use refusal::{Refusal, RefusalCode, Retry};
 pub use settings::{Fallback, QueuePace, Settings, StartAlone};
 pub use shared::coverage;
 pub use shared::promotion::{BOTH_PRIMARY, NOT_HERE, NOT_IN_WINDOW, peer_away};
 pub use time::{Mono, Now, Timers, Wall};
+pub use view::{OpenedView, ViewPart};
 
 use state::State;
-
-/// A shared, opaque name for payload bytes. The engine clones and drops it; only the host looks inside.
-#[derive(Clone, Debug)]
-pub struct Buf(Arc<dyn Any + Send + Sync>);
-
-impl Buf {
-    pub fn new<T: Any + Send + Sync>(inner: Arc<T>) -> Buf {
-        Buf(inner)
-    }
-
-    /// The caller's own type back.
-    pub fn get<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.0.downcast_ref()
-    }
-
-    /// A shared handle to the caller's own type.
-    pub fn shared<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        self.0.clone().downcast().ok()
-    }
-}
-
-/// A part of a [`Buf`].
-#[derive(Clone, Debug)]
-pub struct Slice {
-    pub buf: Buf,
-    pub start: u32,
-    pub length: u32,
-}
-
-/// What to write.
-#[derive(Clone, Debug)]
-pub enum WriteBytes {
-    /// Volume content.
-    Payload(Slice),
-    /// Bytes the engine made itself: superblocks, journal index blocks, bitmaps.
-    Meta(Vec<u8>),
-}
-
-impl WriteBytes {
-    pub fn length(&self) -> u64 {
-        match self {
-            WriteBytes::Payload(slice) => u64::from(slice.length),
-            WriteBytes::Meta(bytes) => bytes.len() as u64,
-        }
-    }
-}
 
 /// A store of one group on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -362,38 +318,6 @@ pub enum CommandResult {
     /// What was asked for was so already: nothing was changed.
     Unchanged(String),
     Refused(Refusal),
-}
-
-/// A view that is open.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpenedView {
-    /// The image is exactly what the order had written up to here.
-    pub position: Position,
-    /// The primary's time of that position.
-    pub wall: Wall,
-    /// Of the volumes, in their order, as the group has them at the opening.
-    pub volume_bytes: Vec<u64>,
-    /// Volumes that are no part of the image: they were set aside, or have no device here, or one that nobody filled.
-    pub without: VolumeSet,
-    /// The image is the one before the sync under way, and the view ends with that sync at the latest.
-    pub before_sync: bool,
-}
-
-/// A part of what a view holds.
-#[derive(Clone, Debug)]
-pub enum ViewPart {
-    Data(Slice),
-    /// So many zeroes.
-    Zeroes(u64),
-}
-
-impl ViewPart {
-    pub fn length(&self) -> u64 {
-        match self {
-            ViewPart::Data(slice) => u64::from(slice.length),
-            ViewPart::Zeroes(length) => *length,
-        }
-    }
 }
 
 /// Payload of an arrived frame, already checked against its header.

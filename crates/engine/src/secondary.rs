@@ -13,6 +13,7 @@ pub mod roles;
 pub mod rollback;
 pub mod sizes;
 pub mod status;
+pub mod viewing;
 pub mod views;
 pub mod window;
 

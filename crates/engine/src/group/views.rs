@@ -5,12 +5,13 @@ use core::ops::Range;
 use crate::context::{Cx, GroupTimer};
 use crate::group::Group;
 use crate::ids::{RequestId, ViewId, VolumeId};
+use crate::secondary::viewing::obstacle;
 use crate::shared::operation_slots::ViewReadOp;
 use crate::shared::wakes::Wake;
 use crate::{IoResult, limits};
 
 pub(crate) fn open(group: &mut Group, cx: &mut Cx, view: ViewId) {
-    let obstacle = group.secondary.view_obstacle(&group.common);
+    let obstacle = obstacle(&group.secondary, &group.common);
     group.secondary.replica.views.ask(cx, view, obstacle);
     group.common.set_timer(cx, GroupTimer::Views, limits::VIEW_PATIENCE);
     group.common.wake(Wake::Apply);

@@ -3,6 +3,7 @@
 use crate::context::Cx;
 use crate::group::{Group, peer_window};
 use crate::primary::steps::look_at_ladder;
+use crate::secondary::viewing;
 use crate::shared::wakes::Wake;
 
 impl Group {
@@ -14,7 +15,7 @@ impl Group {
             self.run_wakes(cx);
             self.proceed(cx);
             peer_window::review(self, cx);
-            self.secondary.review_views(&mut self.common, cx);
+            viewing::review(&mut self.secondary, &mut self.common, cx);
             if !self.common.has_wakes() {
                 return;
             }
@@ -38,7 +39,10 @@ impl Group {
                 Wake::Promise => primary.take_up_promise(common, cx),
                 Wake::Waits => primary.check_waits(common, cx),
                 Wake::Ladder => look_at_ladder(primary, common, cx),
-                Wake::Apply => secondary.apply(common, cx),
+                Wake::Apply => {
+                    secondary.apply(common, cx);
+                    viewing::open_views(secondary, common, cx);
+                }
                 Wake::Meet => primary.meet_if_apart(common, cx),
             }
         }

@@ -265,7 +265,6 @@ impl Secondary {
     /// Records may be written to the volumes; a replay goes on with its next batch once this one is there.
     pub fn apply(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
         self.replica.apply(common, cx);
-        self.open_views(common, cx);
         self.replay_goes_on(common, cx);
     }
 

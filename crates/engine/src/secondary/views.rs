@@ -22,19 +22,14 @@ use core::ops::Range;
 use crate::common::GroupCommon;
 use crate::context::Cx;
 use crate::durability::saving::{BatchResult, UndoSaver};
-use crate::formats::identity::Role;
 use crate::formats::undo::{BLOCK_BYTES, SavedRange, UndoStore};
 use crate::ids::*;
 use crate::injected_fault::{Fault, injected};
-use crate::secondary::Secondary;
 use crate::secondary::record_pipeline::JournalRecord;
-use crate::secondary::replica::open_views;
 use crate::secondary::views::reads::ViewReads;
 use crate::shared::coverage::CoveragePoint;
-use crate::shared::lifecycle::Phase;
 use crate::shared::operation_slots::{OperationSlots, SavedFor, UndoTicket, ViewReadOp};
 use crate::shared::size::ShownSize;
-use crate::shared::wakes::Wake;
 use crate::status::{ViewStatus, ViewsStatus};
 use crate::time::{Mono, Wall};
 use crate::{Event, GroupConfig, IoError, IoResult, OpenedView, Output, Refusal, RefusalCode, limits};
@@ -138,6 +133,11 @@ impl CopyViews {
             used_bytes: self.store.used_bytes(),
             limit_bytes: self.bytes,
         }
+    }
+
+    /// Somebody waits for an opening.
+    pub fn has_opening(&self) -> bool {
+        !self.opening.is_empty()
     }
 
     // ---- opening ---------------------------------------------------------------------------------------------------
@@ -462,74 +462,4 @@ fn is_within(view: &OpenedView, volume: VolumeId, range: &Range<u64>) -> bool {
     let fits =
         range.start < range.end && range.end <= size_bytes && range.end - range.start <= limits::VIEW_READ_BYTES_MAX;
     is_aligned && fits && !view.without.contains(volume)
-}
-
-impl Secondary {
-    /// What speaks against a view right now.
-    pub fn view_obstacle(&self, common: &GroupCommon) -> Option<Refusal> {
-        let (identity, point) = (&common.sb.identity, common.sb.rollback_point);
-        if let Some(broken) = common.lifecycle.broken() {
-            return Some(Refusal::new(RefusalCode::GroupFailed, format!("the group has failed: {}", broken.words())));
-        }
-        if !common.lifecycle.is_running() {
-            let why = "the group is starting, stopping or changing its role";
-            return Some(Refusal::new(common.lifecycle.refusal(), why));
-        }
-        if common.role() == Role::Primary {
-            let why = "this node is the primary of the group: a view is opened on the secondary";
-            return Some(Refusal::new(RefusalCode::ViewOfPrimary, why));
-        }
-        if identity.inconsistent && (self.promotable(common).is_none() || common.undo.mark() != Some(point.id)) {
-            let why = "a sync overwrites this copy, and no image from before it is kept: try again once it has ended";
-            return Some(Refusal::new(RefusalCode::ViewNotNow, why));
-        }
-        if identity.generation.is_blank() {
-            return Some(Refusal::new(RefusalCode::NoImage, "this copy was never whole: there is nothing to look at"));
-        }
-        None
-    }
-
-    /// Openings that wait get on, or are refused.
-    pub fn open_views(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        if self.replica.views.opening.is_empty() {
-            return;
-        }
-        if let Some(refusal) = self.view_obstacle(common) {
-            self.replica.views.refuse_opening(cx, &refusal);
-            return common.wake(Wake::Apply);
-        }
-        match self.promotable(common).filter(|_| common.sb.identity.inconsistent) {
-            Some(image) => {
-                let point = common.sb.rollback_point.id;
-                self.replica.views.open_before_sync(common, cx, point, image);
-                common.wake(Wake::Apply);
-            }
-            None if self.replica.views.hold_back(&common.slots) => open_views(&mut self.replica, common, cx),
-            None => {}
-        }
-    }
-
-    /// Whatever ends views ends them, and whatever they kept from being written goes on.
-    pub fn review_views(&mut self, common: &mut GroupCommon, cx: &mut Cx) {
-        if self.replica.views.are_none() {
-            return;
-        }
-        let ends = match common.lifecycle.phase() {
-            _ if common.has_failed() => Some("the group has failed on this node"),
-            Phase::Promoting(_) | Phase::RollingBack(_) | Phase::Recording => Some("this node is being promoted"),
-            Phase::Stopping { .. } | Phase::StopRecording | Phase::Stopped => Some("the group is being stopped here"),
-            _ if common.role() == Role::Primary => Some("this node is the primary"),
-            Phase::Starting(_) | Phase::Running | Phase::Demoting { .. } => None,
-        };
-        if let Some(why) = ends {
-            if let Some(refusal) = self.view_obstacle(common) {
-                self.replica.views.refuse_opening(cx, &refusal);
-            }
-            self.replica.views.lose_all(cx, why);
-            return common.wake(Wake::Apply);
-        }
-        let point = common.sb.rollback_point.id;
-        let is_kept = point != 0 && common.undo.mark() == Some(point);
-        self.replica.views.lose_before_sync(cx, Some(point).filter(|_| is_kept));
-    }
 }

@@ -372,7 +372,7 @@ mod tests {
         let next = of.next(&mut |_, range| vec![(range, None)]).expect("the volume is to be read");
         of.begins(next.source, next.begins_at);
         let meanwhile = saved(4 * KIB, 4 * KIB, Some(40 * KIB));
-        let mut image = |_: VolumeId, _: Range<u64>| {
+        let image = |_: VolumeId, _: Range<u64>| {
             vec![(0..4 * KIB, None), (4 * KIB..8 * KIB, Some(meanwhile)), (8 * KIB..16 * KIB, None)]
         };
         assert!(of.volume_read(0, content(), |range| image(V, range)));
