@@ -5,7 +5,7 @@ use engine::identity::DecisionRow;
 
 /// Branches that take two troubles of one node within a moment, an old copy that is promoted, a disk that is
 /// dead for long, or more writers than seeds have.
-pub const BRANCHES_BY_TEST: [(CoveragePoint, &str); 20] = [
+pub const BRANCHES_BY_TEST: [(CoveragePoint, &str); 29] = [
     (CoveragePoint::WentBackUnverified, "a_primary_that_lost_its_power_asks_its_operator_when_its_peer_has_gone_back"),
     (CoveragePoint::TailUnknown, "what_a_promotion_gave_up_and_did_not_become_is_asked_about"),
     (CoveragePoint::HandoverBackFromStoring, "what_happens_beside_the_last_record_is_made_up_for_on_the_way_back"),
@@ -25,6 +25,15 @@ pub const BRANCHES_BY_TEST: [(CoveragePoint, &str); 20] = [
     (CoveragePoint::QueueFetchFailed, "what_cannot_be_read_back_costs_the_order_and_no_content"),
     (CoveragePoint::QueueLogHung, "a_log_whose_disk_hangs_closes_and_opens_again"),
     (CoveragePoint::QueueLogDropped, "a_damaged_log_costs_the_order_and_no_content"),
+    (CoveragePoint::ViewOpened, "a_view_stays_exact_under_writes_zeroes_and_steps_of_many_writes"),
+    (CoveragePoint::ViewOpenWaited, "a_view_is_opened_between_two_steps_while_the_copy_is_written"),
+    (CoveragePoint::ViewOfPoint, "a_view_that_is_opened_in_mid_sync_shows_the_image_before_it"),
+    (CoveragePoint::ViewShared, "views_of_one_position_cost_once"),
+    (CoveragePoint::ViewSaved, "a_view_stays_exact_under_writes_zeroes_and_steps_of_many_writes"),
+    (CoveragePoint::ViewReadSaved, "a_view_stays_exact_under_writes_zeroes_and_steps_of_many_writes"),
+    (CoveragePoint::ViewReadAgain, "a_read_that_is_overtaken_by_a_write_is_made_again"),
+    (CoveragePoint::ViewLostForSpace, "a_full_store_costs_the_oldest_view_and_applying_goes_on"),
+    (CoveragePoint::ViewLost, "a_store_that_fails_costs_views_and_nothing_else"),
     (CoveragePoint::LinkWasFull, "a_healthy_peer_is_not_said_to_stand_still_when_the_link_is_full"),
 ];
 
