@@ -21,9 +21,8 @@ fn what_waits_for_a_slow_link_is_shown_and_waited_for() {
     let mut pair = Pair::replicating(&PLAN);
     pair.done(Side::Near, &["link", "set", "rate=20Mbit/s"]);
     pair.wait_for(Side::Near, "replicating");
-    let before = pair.counter(Side::Near, "volume.g/data.writes");
     pair.qemu_io(Side::Near, "data", &["write -P 7 0 24M", "read -P 7 0 4M"]);
-    assert!(pair.counter(Side::Near, "volume.g/data.writes") > before);
+    assert!(pair.counter(Side::Near, "volume.g/data.writes") > 0);
     assert_eq!(pair.counter(Side::Near, "volume.g/data.write_bytes"), 24 << 20);
     assert_eq!(pair.counter(Side::Near, "volume.g/data.read_bytes"), 4 << 20);
     assert_eq!(pair.counter(Side::Near, "volume.g/log.writes"), 0);
@@ -34,8 +33,8 @@ fn what_waits_for_a_slow_link_is_shown_and_waited_for() {
         (&shown["schema"], &group["node"], &group["role"]),
         (&"farshore-queue/1".into(), &"near".into(), &"primary".into())
     );
-    assert!(group["queue"]["bytes"].as_u64() > Some(1 << 20), "{shown}");
-    assert!(group["queue"]["reset_bytes_hwm"] == group["queue"]["bytes_hwm"], "{shown}");
+    let queue = &group["queue"];
+    assert!(queue["bytes"].as_u64() > Some(1 << 20) && queue["reset_bytes_hwm"] == queue["bytes_hwm"], "{shown}");
     let page = pair.done(Side::Near, &["queue", GROUP]);
     assert!(page.contains("Fill      [") && page.contains("since the start of the daemon"), "{page}");
     let line = |title: &str| page.lines().find(|line| line.trim_start().starts_with(title)).unwrap_or_default();
@@ -64,8 +63,8 @@ fn what_waits_for_a_slow_link_is_shown_and_waited_for() {
     assert!(sent > group["streamed_bytes_per_s"].as_f64().map(|rate| rate / 2.0) && sent < Some(6e6), "{link}");
     assert!(received > Some(0.0) && received < sent, "{link}");
     let table = pair.done(Side::Near, &["stats", "200ms", "1"]);
-    assert!(table.lines().any(|line| line.starts_with("far") && line.contains("link")), "{table}");
-    assert!(table.starts_with("NAME") && table.contains("\n  data"), "{table}");
+    let has_link = table.lines().any(|line| line.starts_with("far") && line.contains("link"));
+    assert!(has_link && table.starts_with("NAME") && table.contains("\n  data"), "{table}");
 
     let (code, said) = pair.output_of(Side::Near, &["drain", GROUP, "--timeout", "100ms"]);
     assert!(code == 2 && said.contains("is not on the other node in time"), "{code}: {said}");
