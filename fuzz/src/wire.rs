@@ -138,8 +138,8 @@ pub fn control_payload_seeds() -> Vec<Seed> {
         doubts: CopyDoubts { assumed_equal: false, differs: true },
     };
     let settings = Settings { policy: Policy::Hold(Duration::from_secs(30)), ..Settings::default() };
-    let times = [100, 1000, 30_000].map(Duration::from_millis);
-    let fallback = Fallback { mode: Mode::Async, latency: times[0], after: times[1], return_after: times[2] };
+    let [latency, after, return_after] = [100, 1000, 30_000].map(Duration::from_millis);
+    let fallback = Fallback { mode: Mode::Async, latency, after, lag: Some(after), return_after };
     let ladder = Settings { mode: Mode::Sync, fallback: Some(fallback), ..settings };
     let points = FlushPoints { incarnation: Incarnation(3), volumes: vec![Seq(7), Seq(0)] };
     let range = |volume, offset| VolumeRange { volume: VolumeId(volume), offset, length: 4096 };

@@ -53,7 +53,6 @@ fn what_waits_for_a_slow_link_is_shown_and_waited_for() {
     pair.done(Side::Near, &["set", GROUP, "queue.memory=default"]);
 
     let told = lines(&pair.done(Side::Near, &["stats", "500ms", "2", "--json", "--group", GROUP]));
-    assert_eq!(told.len(), 2);
     let group = &told[1]["groups"][0];
     assert!(group["streamed_bytes_per_s"].as_f64() > Some(0.0) && group["requests"]["writes_per_s"] == 0.0, "{group}");
     each_volume_has_its_part(&pair, group);
