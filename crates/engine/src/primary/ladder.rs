@@ -410,6 +410,7 @@ mod tests {
         assert_eq!(step, Some(LadderStep::Down(SlowLine::Lag(Duration::from_secs(20)))));
         ladder.durable(|seq| seq == Seq(5));
         ladder.numbered(at(43), Seq(7));
+        ladder.confirmed(at(43), |_| true);
         assert!([44, 53].iter().all(|seconds| ladder.look(at(*seconds), &rules, &good()).is_none()));
         assert_eq!(ladder.look(at(54), &rules, &good()), None, "more than half as far");
         ladder.durable(|_| true);

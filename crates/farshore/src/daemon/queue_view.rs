@@ -374,7 +374,7 @@ mod tests {
     fn the_forecast_is_of_what_is_used_up_first() {
         let queue = api::QueueView {
             bytes: 48 << 20,
-            items: 98_304,
+            items: 81_920,
             limit_bytes: 64 << 20,
             limit_items: 4 << 20,
             disk_bytes: 336 << 20,
@@ -383,9 +383,9 @@ mod tests {
         };
         let pace = QueuePace { entering_bytes_per_s: 4096e3, gains_items_per_s: 1e3, ..QueuePace::default() };
         let full = full_in(&queue, pace).expect("it fills");
-        assert!((98.0..98.5).contains(&full), "{full}: 98 304 more writes of 256 bytes have places");
+        assert!((81.8..82.2).contains(&full), "{full}: 81 920 more writes of 256 bytes have places");
         let few = api::QueueView { limit_items: 100_000, ..queue.clone() };
-        assert_eq!(full_in(&few, pace).map(f64::round), Some(2.0), "1 696 more writes");
+        assert_eq!(full_in(&few, pace).map(f64::round), Some(18.0), "18 080 more writes");
         let log = api::QueueView { log_bytes: 1 << 30, log_limit_bytes: 2 << 30, items: 1, ..queue };
         let pace = QueuePace { log_gains_bytes_per_s: 8192e3, gains_items_per_s: 0.0, ..pace };
         assert_eq!(full_in(&log, pace).map(f64::round), Some(131.0), "a lone write takes two blocks of the log");

@@ -362,7 +362,7 @@ mod tests {
             disk(&failed).expect("there is one").ends_with("; it has failed, and takes nothing before the next stream")
         );
         assert_eq!(failed.filled_share(), Some(1.0), "there is no room left");
-        let small = QueueView { items: 98_304, limit_items: 4_194_304, disk_limit_bytes: 4 << 30, ..group().queue };
+        let small = QueueView { items: 81_920, limit_items: 4_194_304, disk_limit_bytes: 4 << 30, ..group().queue };
         assert_eq!(small.filled_share(), Some(0.5), "of memory, for their places");
         let unused = QueueView { disk_limit_bytes: 4 << 30, ..group().queue };
         assert_eq!(disk(&unused).as_deref(), Some("0 B of 4 GiB (0 %); nothing was written there yet"));
