@@ -79,6 +79,7 @@ fn small_writes_fill_the_disk_queue_and_not_the_memory_of_their_places() {
             let longest = world.write_done((n % 2) as u16, n * 12 * KIB % (960 * KIB), 4 * KIB);
             assert!(longest < 100 * MILLISECOND, "{longest} ns");
         }
+        world.pass(8 * SECOND);
         let figures = world.figures(PRIMARY);
         assert_eq!(figures.state, State::Queuing, "{:?}", figures.queue);
         drains_in_order(&mut world, resynced);
