@@ -373,7 +373,18 @@ impl WriteOracle {
         let streamed = !matches!(g.state, State::Logging | State::Failed(_)) && !is_aside;
         // Such a write has no number of its own: it comes behind the last one given.
         let (first, last) = (first.min(last), last);
-        let write = LoggedWrite { id, first, last, part_bytes, volume, offset, length, fill, streamed };
+        let write = LoggedWrite {
+            id,
+            first,
+            last,
+            part_bytes,
+            volume,
+            offset,
+            length,
+            fill,
+            streamed,
+            never_streamed: !streamed,
+        };
         g.runs.get_mut(&key).expect("the current run").admits(write, p.issued_after_acked, is_aside)?;
         for sector in offset / SECTOR as u64..(offset + length) / SECTOR as u64 {
             g.sectors[usize::from(volume.0)][sector as usize].versions.push((fill, id.0, false));

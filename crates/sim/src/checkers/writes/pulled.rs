@@ -77,7 +77,7 @@ impl WriteOracle {
         let g = &self.groups[&group];
         let Some(run) = g.current.and_then(|(_, key)| g.runs.get(&key)) else { return Ok(()) };
         // Zeroes are everybody's.
-        let is_told_apart = |write: &&LoggedWrite| !write.streamed && matches!(write.fill, SectorFill::Stamp(_));
+        let is_told_apart = |write: &&LoggedWrite| write.never_streamed && matches!(write.fill, SectorFill::Stamp(_));
         for write in run.log.iter().filter(is_told_apart) {
             let volume = usize::from(write.volume.0);
             let (Some(ours), Some(theirs)) = (durable.get(volume), theirs.get(volume)) else { continue };

@@ -22,6 +22,8 @@ pub struct LoggedWrite {
     pub fill: SectorFill,
     /// It had its position in the stream; otherwise the secondary knows it by a region only.
     pub streamed: bool,
+    /// It never had one. What was on its way when its volume was set aside may still arrive as a write.
+    pub never_streamed: bool,
 }
 
 /// A sector that a failed write was for.
