@@ -363,7 +363,7 @@ mod tests {
         for words in as_the_page {
             assert!(unlike_the_page(words).is_empty(), "{words}");
         }
-        assert_eq!(unlike_the_page("").len(), 4, "modes, spill, durable and waits in memory, beside all other series");
+        assert_eq!(unlike_the_page("").len(), 1, "series of a disk in memory, beside all others");
         let command = LinkBenchCommand::command();
         let options = command.get_arguments().filter_map(|argument| argument.get_long());
         for option in options.filter(|option| !HARMLESS.contains(option)) {
