@@ -245,6 +245,33 @@ pub fn overload(rows: &[Row]) -> Result<String> {
     Ok(table(&head, &newest(rows, &["places_mib"])?.iter().map(line).collect::<Result<Vec<_>>>()?))
 }
 
+/// A long outage, through the disk queue.
+pub fn spill(rows: &[Row]) -> Result<String> {
+    let line = |row: &&Row| -> Result<Vec<String>> {
+        Ok(vec![
+            format!("{} s", row.number("outage_s")?),
+            format!("{:.1} MB/s", row.number("written_mb_s")?),
+            format!("{:.2} ms", row.number("p99_ms")?),
+            format!("{} MiB", row.number("spilled_mib")?),
+            format!("{} bytes", row.number("resynced_bytes")?),
+            row.yes_or_no("images_equal")?.to_owned(),
+            format!("{:.1} s", row.number("caught_up_s")?),
+            format!("{:.1} s", row.number("needs_s")?),
+        ])
+    };
+    let head = [
+        "Outage",
+        "Written",
+        "p99",
+        "In the disk queue",
+        "Resynced",
+        "Images equal",
+        "Caught up after",
+        "The bytes need",
+    ];
+    Ok(table(&head, &newest(rows, &["outage_s"])?.iter().map(line).collect::<Result<Vec<_>>>()?))
+}
+
 /// What the queue costs writers, in memory and on its way to disk.
 pub fn waits(rows: &[Row]) -> Result<String> {
     let line = |row: &&Row| -> Result<Vec<String>> {

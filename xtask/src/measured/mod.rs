@@ -47,7 +47,7 @@ const fn part(
 }
 
 /// A part's name is the series that it shows.
-const PARTS: [MeasuredPart; 25] = [
+const PARTS: [MeasuredPart; 26] = [
     part("docs/book/bench.md", "export", "bench", |rows| export_text(rows).map(fenced)),
     part("docs/book/bench.md", "beside", "beside", |rows| beside_text(rows).map(fenced)),
     part("docs/book/recovery.md", "recovery", "recovery", |rows| recovery_text(rows).map(fenced)),
@@ -64,6 +64,7 @@ const PARTS: [MeasuredPart; 25] = [
     part("docs/book/link.md", "paper", "link", link::paper),
     part("docs/book/link.md", "durable", "link", link::durable),
     part("docs/book/link.md", "overload", "link", link::overload),
+    part("docs/book/link.md", "spill", "link", link::spill),
     part("docs/book/link.md", "waits", "link", link::waits),
     part("docs/book/bench.md", "fold", "link", link::fold),
     part("docs/book/link.md", "encryption", "link", other::encryption),
