@@ -2,6 +2,7 @@
 //! the lost one comes back on an empty disk.
 
 use std::fs::{self, File};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use forgetful::ForgetfulStore;
@@ -436,54 +437,9 @@ fn a_late_group_that_another_command_brings_back_is_late_no_more() {
     assert!(pair.content(Side::Near, "data") == fs::read(&hangs).expect("readable"), "the copies differ");
 }
 
-// proves: P5, P8
-/// The disk that came could not be opened when the group had come to rest at last: all volumes of the group were down, where an attach that is
-/// not late goes on without the disk.
-#[test]
-fn a_disk_that_cannot_be_opened_is_put_back_when_the_group_was_late() {
-    if must_skip_stores("a_disk_that_cannot_be_opened_is_put_back_when_the_group_was_late") {
-        return;
-    }
-    let mut pair = Pair::new(&PairPlan { volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
-    fs::create_dir(pair.path("store")).expect("a directory");
-    let store = ForgetfulStore::mount(&pair.path("store")).expect("FUSE and root: asked before");
-    let (path, hangs) = (pair.device(Side::Far, "log"), pair.path("store/log"));
-    File::create(&hangs).and_then(|disk| disk.set_len(4 * MIB)).expect("a disk");
-    pair.edit_config(&path.display().to_string(), &hangs.display().to_string());
-    pair.first_sync();
-    pair.wait_for(Side::Near, "replicating");
-    let data = pair.device(Side::Far, "data");
-    fs::remove_file(&data).expect("it was there");
-    pair.done(Side::Far, &["group", "detach", GROUP, "data"]);
-    pair.wait_for(Side::Near, "replicating");
-    store.hang();
-    pair.qemu_io(Side::Near, "log", &["write -P 5 0 64k", "flush"]);
-    std::thread::sleep(Duration::from_secs(2));
-    // It is gone by the time it is opened.
-    File::create(&data).and_then(|disk| disk.set_len(4 * MIB)).expect("another disk");
-    expect(&pair.run(Side::Far, &["group", "attach", GROUP, "data"]), 2, &["starts anew when it has that"]);
-    fs::remove_file(&data).expect("it was there");
-    store.answer_again();
-    pair.until("it is put back", |pair| {
-        pair.log(Side::Far).contains("nothing was changed, and the group goes on without the disk")
-    });
-    pair.until("it is told", |pair| volume(pair, Side::Far, "detached"));
-    pair.wait_for(Side::Near, "replicating");
-    pair.qemu_io(Side::Near, "log", &["write -P 6 1M 64k", "flush"]);
-    pair.wait_for_rest(Side::Near);
-    pair.stop_both();
-    assert!(pair.content(Side::Near, "log") == fs::read(&hangs).expect("readable"), "the copies differ");
-}
-
-// proves: P8
-/// A disk was detached just when another one, which had come late, could not be opened: what was on record before the one was written over what the
-/// other had recorded.
-#[test]
-fn what_is_detached_while_a_late_disk_is_put_back_stays_detached() {
-    if must_skip_stores("what_is_detached_while_a_late_disk_is_put_back_stays_detached") {
-        return;
-    }
-    let volumes = &["data", "log", "web"];
+/// On the secondary the disk of "data" is attached while that of "log" hangs, so the group comes to rest late; by then the first is gone, and the
+/// other one answers again. Also where the other one is.
+fn attached_late(volumes: &'static [&'static str]) -> (Pair, HangingDisk) {
     let mut pair = Pair::new(&PairPlan { volumes, volume_bytes: 4 * MIB, ..PairPlan::DEFAULT });
     fs::create_dir(pair.path("store")).expect("a directory");
     let store = ForgetfulStore::mount(&pair.path("store")).expect("FUSE and root: asked before");
@@ -503,6 +459,44 @@ fn what_is_detached_while_a_late_disk_is_put_back_stays_detached() {
     expect(&pair.run(Side::Far, &["group", "attach", GROUP, "data"]), 2, &["starts anew when it has that"]);
     fs::remove_file(&data).expect("it was there");
     store.answer_again();
+    (pair, HangingDisk { path: hangs, _store: store })
+}
+
+/// A disk on a store that can hang; the store is there for as long as this.
+struct HangingDisk {
+    path: PathBuf,
+    _store: ForgetfulStore,
+}
+
+// proves: P5, P8
+/// The disk that came could not be opened when the group had come to rest at last: all volumes of the group were down, where an attach that is
+/// not late goes on without the disk.
+#[test]
+fn a_disk_that_cannot_be_opened_is_put_back_when_the_group_was_late() {
+    if must_skip_stores("a_disk_that_cannot_be_opened_is_put_back_when_the_group_was_late") {
+        return;
+    }
+    let (mut pair, hangs) = attached_late(&["data", "log"]);
+    pair.until("it is put back", |pair| {
+        pair.log(Side::Far).contains("nothing was changed, and the group goes on without the disk")
+    });
+    pair.until("it is told", |pair| volume(pair, Side::Far, "detached"));
+    pair.wait_for(Side::Near, "replicating");
+    pair.qemu_io(Side::Near, "log", &["write -P 6 1M 64k", "flush"]);
+    pair.wait_for_rest(Side::Near);
+    pair.stop_both();
+    assert!(pair.content(Side::Near, "log") == fs::read(&hangs.path).expect("readable"), "the copies differ");
+}
+
+// proves: P8
+/// A disk was detached just when another one, which had come late, could not be opened: what was on record before the one was written over what the
+/// other had recorded.
+#[test]
+fn what_is_detached_while_a_late_disk_is_put_back_stays_detached() {
+    if must_skip_stores("what_is_detached_while_a_late_disk_is_put_back_stays_detached") {
+        return;
+    }
+    let (mut pair, _hangs) = attached_late(&["data", "log", "web"]);
     pair.until("it begins anew", |pair| pair.log(Side::Far).contains("it has come to rest, and begins anew"));
     pair.done(Side::Far, &["group", "detach", GROUP, "log", "--force"]);
     let detached = |pair: &Pair, at: usize| pair.status(Side::Far)["volumes"][at]["detached"] == true;
