@@ -227,20 +227,26 @@ fn a_node_that_dies_meanwhile_knows_what_it_was_told() {
     }
 }
 
+/// Detached and attached on the secondary while the link is away, and the others replicate again: what stands on the device that came.
+fn comes_unseen(world: &mut ScenarioWorld) -> Vec<u8> {
+    world.cut([false; 2]);
+    world.pass(MILLISECOND);
+    is_detached(world, 1);
+    is_attached(world, 1);
+    let came = world.images_of(1)[1].clone();
+    writes(world, true);
+    world.restore_path();
+    replicates(world);
+    came
+}
+
 // proves: P3, P6, P7
 /// Detached and attached while nobody looks: the primary was never told. It overwrites nothing of what stands there before somebody says so,
 /// whatever becomes of the two meanwhile, and then sends all of it.
 #[test]
 fn a_primary_that_was_away_sends_all_of_it() {
     let mut world = peace(Mode::Async);
-    world.cut([false; 2]);
-    world.pass(MILLISECOND);
-    is_detached(&mut world, 1);
-    is_attached(&mut world, 1);
-    let came = world.images_of(1)[1].clone();
-    writes(&mut world, true);
-    world.restore_path();
-    replicates(&mut world);
+    let came = comes_unseen(&mut world);
     for node in [1, 0] {
         others_are_there(&mut world);
         assert!(lacks(&world, 0) && lacks(&world, 1));
@@ -262,14 +268,7 @@ fn a_word_that_changes_nothing_fills_no_device_that_comes_later() {
     let mut world = peace(Mode::Async);
     let answer = world.order(0, REJOIN);
     assert!(matches!(answer, CommandResult::Unchanged(_)), "{answer:?}");
-    world.cut([false; 2]);
-    world.pass(MILLISECOND);
-    is_detached(&mut world, 1);
-    is_attached(&mut world, 1);
-    let came = world.images_of(1)[1].clone();
-    writes(&mut world, true);
-    world.restore_path();
-    replicates(&mut world);
+    let came = comes_unseen(&mut world);
     others_are_there(&mut world);
     assert!(lacks(&world, 0) && lacks(&world, 1));
     assert!(world.images_of(1)[1] == came, "nobody said that it may be overwritten");
