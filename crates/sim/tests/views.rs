@@ -378,31 +378,6 @@ fn a_store_that_hangs_is_in_the_way_of_no_role_and_no_sync() {
     }
 }
 
-// proves: P8, P5
-/// Somebody reads a view all the time, two reads under way at each moment: a sync begins and ends beside that.
-#[test]
-fn a_view_that_is_read_all_the_time_is_in_the_way_of_no_sync() {
-    let mut world = in_step(plain());
-    let view = opens(&mut world);
-    let stood = shown(&mut world, view);
-    assert!(is_done(&world.order(NEAR, Command::Logging)));
-    world.write_done(1, 0, 36 * KIB);
-    assert!(is_done(&world.order(NEAR, Command::Sync { full: false })));
-    let mut reads = std::collections::VecDeque::new();
-    let mut rounds = 0;
-    while world.figures(NEAR).state != State::Replicating {
-        while reads.len() < 3 {
-            reads.push_back(views::read(&mut world, view, 0, (rounds % 8) * 64 * KIB, 64 * KIB));
-            rounds += 1;
-        }
-        let oldest = reads.pop_front().expect("just pushed");
-        assert!(answer(&mut world, oldest).is_some());
-        assert!(rounds < 2000, "the sync does not end: {:?}", world.figures(NEAR).state);
-    }
-    assert!(shown(&mut world, view) == stood);
-    world.drain();
-}
-
 /// A pair in step, then so much that the copy lacks that a sync of it takes a while; the copy's images.
 fn mid_sync(world: &mut ScenarioWorld) -> Images {
     let stood = world.images_of(FAR);
